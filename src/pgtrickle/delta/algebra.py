@@ -1,0 +1,96 @@
+"""The vocabulary of delta plans: operators over weighted rows, plus what only a delta plan has.
+
+A delta plan is an operator tree whose leaves are `Changes` (the window of one source) and `After`/`Before`
+(an operator's rows at one end of the window). Every row carries a weight; `InnerJoin` multiplies weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pgtrickle.query.operators import Aggregate, Filter, Operator, Project, Scan, _require
+
+
+@dataclass(frozen=True, slots=True)
+class Changes(Operator):
+    """ΔT: the window's changes of one source, an update being −old +new."""
+
+    scan: Scan
+
+
+@dataclass(frozen=True, slots=True)
+class After(Operator):
+    """R′: the rows of an operator at the end of the window, each of weight one."""
+
+    operator: Operator
+
+
+@dataclass(frozen=True, slots=True)
+class Before(Operator):
+    """R: the rows of an operator at the start of the window, each of weight one."""
+
+    operator: Operator
+
+
+@dataclass(frozen=True, slots=True)
+class Plus(Operator):
+    """Sum of Z-sets with the same columns."""
+
+    terms: tuple[Operator, ...]
+
+    def __post_init__(self) -> None:
+        for term in self.terms:
+            _require(term.names == self.names, "terms of a sum have the same columns")
+
+    @property
+    def inputs(self) -> tuple[Operator, ...]:
+        return self.terms
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateDelta(Operator):
+    """−old +new for each group that `delta` (a delta of the aggregate's input) touches; keeps state."""
+
+    delta: Operator
+    aggregate: Aggregate
+
+    @property
+    def inputs(self) -> tuple[Operator, ...]:
+        return (self.delta,)
+
+
+def empty(operator: Operator) -> Plus:
+    """∅ with the operator's columns: the delta of what did not change."""
+    return Plus(operator.columns, ())
+
+
+def is_empty(operator: Operator) -> bool:
+    """True for ∅ as written by `empty`; says nothing of plans that merely turn out to have no rows."""
+    return isinstance(operator, Plus) and not operator.terms
+
+
+def plus(*terms: Operator) -> Operator:
+    """The sum of at least one term, with nested sums flattened, ∅ dropped and a sum of one term being that term."""
+    _require(len(terms) >= 1, "a sum needs a term to know its columns")
+    flat = tuple(part for term in terms for part in (term.terms if isinstance(term, Plus) else (term,)))
+    return flat[0] if len(flat) == 1 else Plus(terms[0].columns, flat)
+
+
+def after(operator: Operator) -> After:
+    """R′ of an operator."""
+    return After(operator.columns, operator)
+
+
+def before(operator: Operator) -> Before:
+    """R of an operator."""
+    return Before(operator.columns, operator)
+
+
+def keeps_state(operator: Operator) -> bool:
+    """True if the operator's rows can be read off one state table: an aggregate under only filters and projections.
+
+    A state table holds the rows of the start of the window, so such an operator is cheap to read at `Before`.
+    """
+    while isinstance(operator, Filter | Project):
+        operator = operator.input
+    return isinstance(operator, Aggregate)

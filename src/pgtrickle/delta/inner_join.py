@@ -1,0 +1,44 @@
+"""Inner join.
+
+    Δ(L ⋈ R)  =  ΔL ⋈ R′  +  L ⋈ ΔR          L, R before the window; L′, R′ after it
+              =  ΔL ⋈ R   +  L′ ⋈ ΔR         the same, chosen when R keeps state and L does not
+
+One side must be "before": with both "after", ΔL ⋈ ΔR would count twice. The side that is read off a state table is
+"before", for that is what the table holds; base tables are read at the end of the window. If one input did not
+change, one term is left and R = R′: the other side is read where it is cheap.
+Weights multiply. NULL keys match nothing. No state.
+"""
+
+from __future__ import annotations
+
+from pgtrickle.delta.algebra import after, before, empty, is_empty, keeps_state, plus
+from pgtrickle.delta.differentiate import differentiate
+from pgtrickle.query.operators import InnerJoin, Operator
+
+
+@differentiate.register
+def inner_join(op: InnerJoin, changed: frozenset[int] | None = None) -> Operator:
+    delta_left = differentiate(op.left, changed)  # ΔL
+    delta_right = differentiate(op.right, changed)  # ΔR
+    if is_empty(delta_left) and is_empty(delta_right):
+        return empty(op)
+    if is_empty(delta_right):
+        return _join(op, delta_left, _unchanged(op.right))
+    if is_empty(delta_left):
+        return _join(op, _unchanged(op.left), delta_right)
+    if keeps_state(op.right) and not keeps_state(op.left):
+        from_left = _join(op, delta_left, before(op.right))  # ΔL ⋈ R
+        from_right = _join(op, after(op.left), delta_right)  # L′ ⋈ ΔR
+    else:
+        from_left = _join(op, delta_left, after(op.right))  # ΔL ⋈ R′
+        from_right = _join(op, before(op.left), delta_right)  # L ⋈ ΔR
+    return plus(from_left, from_right)
+
+
+def _join(op: InnerJoin, left: Operator, right: Operator) -> InnerJoin:
+    return InnerJoin(op.columns, left, right, op.condition, op.equalities)
+
+
+def _unchanged(side: Operator) -> Operator:
+    """R = R′, read off the state table where there is one."""
+    return before(side) if keeps_state(side) else after(side)
