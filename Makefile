@@ -1,0 +1,52 @@
+# GNU make and Python 3.11+ are all it takes; everything else comes into .venv from the lock files, checked by hash.
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.done
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+UV_COMPILE = uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
+
+.PHONY: setup demo test check format bench lock clean
+
+setup: $(STAMP)
+
+# The lock of the build tools comes first: pyspark is a source archive, and building it must not fetch unchecked ones.
+$(STAMP): requirements.lock requirements-build.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "pgtrickle needs Python 3.11 or newer; none was found." >&2; \
+		echo "Install one, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@echo "setting up $(VENV) (the first time takes a few minutes)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) install --require-hashes --no-deps -r requirements-build.lock
+	@$(PIP) install --require-hashes --no-deps --no-build-isolation -r requirements.lock
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: setup
+	@$(BIN)/python -m pgtrickle.demo
+
+test: setup
+	@$(BIN)/python -m pytest
+
+check: setup
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: setup
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: setup
+	@$(BIN)/python -m bench
+
+# Needs uv on the PATH; the locks hold versions and hashes, no addresses.
+lock:
+	@echo 'setuptools>=77,<83' | $(UV_COMPILE) --upgrade --output-file requirements-build.lock -
+	@$(UV_COMPILE) --upgrade --extra embedded --extra dev --output-file requirements.lock pyproject.toml
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist src/*.egg-info
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
