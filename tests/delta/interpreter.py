@@ -1,0 +1,223 @@
+"""The executable specification of the algebra: operators and delta plans over `Counter`, one rule a few lines.
+
+    evaluate(operator, world, Moment.AFTER)     the rows of an operator at one end of the window
+    evaluate(delta plan, world)                 the weighted rows of a delta
+
+A Z-set is a Counter of rows (tuples in the order of the operator's columns) whose weights may be negative.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import Enum
+from functools import singledispatch
+from typing import Any
+
+from sqlglot import exp
+
+from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus
+from pgtrickle.query.operators import Aggregate, AggregateCall, Filter, InnerJoin, Operator, Project, Scan, UnionAll
+from tests.delta.expressions import NotInterpreted, convert, divide, evaluate as evaluate_expression, parse, value_of
+
+Row = tuple[Any, ...]
+ZSet = Counter[Row]
+
+
+class Moment(Enum):
+    """The ends of the window."""
+
+    BEFORE = "before"
+    AFTER = "after"
+
+
+@dataclass(frozen=True)
+class TableWindow:
+    """One table: its attributes, its rows at both ends of the window, and the changes between them."""
+
+    attributes: tuple[str, ...]
+    before: ZSet
+    changes: ZSet = field(default_factory=Counter)
+
+    @property
+    def after(self) -> ZSet:
+        rows = add(self.before, self.changes)
+        if any(weight < 0 for weight in rows.values()):
+            raise ValueError(f"the window deletes rows that are not there: {rows}")
+        return rows
+
+
+World = Mapping[int, TableWindow]
+
+
+def add(*zsets: Mapping[Row, int]) -> ZSet:
+    """The sum, consolidated: no row has weight zero."""
+    total: ZSet = Counter()
+    for zset in zsets:
+        for row, weight in zset.items():
+            total[row] += weight
+    return Counter({row: weight for row, weight in total.items() if weight})
+
+
+def negate(zset: Mapping[Row, int]) -> ZSet:
+    return Counter({row: -weight for row, weight in zset.items()})
+
+
+def collect(weighted: Iterable[tuple[Row, int]]) -> ZSet:
+    """A consolidated Z-set of weighted rows."""
+    total: ZSet = Counter()
+    for row, weight in weighted:
+        total[row] += weight
+    return add(total)
+
+
+@singledispatch
+def evaluate(op: Operator, world: World, at: Moment | None = None) -> ZSet:
+    """The rows of an operator at a moment, or of a delta plan (whose leaves say themselves what they are)."""
+    raise NotInterpreted(type(op).__name__)
+
+
+@evaluate.register
+def _(op: Scan, world: World, at: Moment | None = None) -> ZSet:
+    window = world[op.table.oid]
+    if at is None:
+        raise ValueError(f"{op.table} is read at neither end of the window")
+    return _read(op, window, window.before if at is Moment.BEFORE else window.after)
+
+
+@evaluate.register
+def _(op: Changes, world: World, at: Moment | None = None) -> ZSet:
+    window = world[op.scan.table.oid]
+    return _read(op.scan, window, window.changes)
+
+
+def _read(scan: Scan, window: TableWindow, rows: ZSet) -> ZSet:
+    places = [window.attributes.index(attribute) for attribute in scan.attributes]
+    types = [column.type.name for column in scan.columns]
+
+    def pick(row: Row) -> Row:
+        return tuple(convert(row[place], type_) for place, type_ in zip(places, types, strict=True))
+
+    return collect((pick(row), weight) for row, weight in rows.items())
+
+
+@evaluate.register
+def _(op: After, world: World, at: Moment | None = None) -> ZSet:
+    return evaluate(op.operator, world, Moment.AFTER)
+
+
+@evaluate.register
+def _(op: Before, world: World, at: Moment | None = None) -> ZSet:
+    return evaluate(op.operator, world, Moment.BEFORE)
+
+
+@evaluate.register
+def _(op: Plus, world: World, at: Moment | None = None) -> ZSet:
+    return add(*(evaluate(term, world, at) for term in op.terms))
+
+
+@evaluate.register
+def _(op: Filter, world: World, at: Moment | None = None) -> ZSet:
+    rows = evaluate(op.input, world, at)
+    return collect((row, weight) for row, weight in rows.items() if _holds(op.condition.sql, op.names, row))
+
+
+@evaluate.register
+def _(op: Project, world: World, at: Moment | None = None) -> ZSet:
+    def image(row: Row) -> Row:
+        named = dict(zip(op.input.names, row, strict=True))
+        return tuple(evaluate_expression(expression.sql, named) for expression in op.expressions)
+
+    return collect((image(row), weight) for row, weight in evaluate(op.input, world, at).items())
+
+
+@evaluate.register
+def _(op: InnerJoin, world: World, at: Moment | None = None) -> ZSet:
+    left, right = evaluate(op.left, world, at), evaluate(op.right, world, at)
+    pairs = ((a + b, m * n) for a, m in left.items() for b, n in right.items())
+    return collect(
+        (row, weight) for row, weight in pairs if op.condition is None or _holds(op.condition.sql, op.names, row)
+    )
+
+
+def _holds(condition: str, names: tuple[str, ...], row: Row) -> bool:
+    return evaluate_expression(condition, dict(zip(names, row, strict=True))) is True
+
+
+@evaluate.register
+def _(op: UnionAll, world: World, at: Moment | None = None) -> ZSet:
+    return add(*(evaluate(branch, world, at) for branch in op.branches))
+
+
+@evaluate.register
+def _(op: Aggregate, world: World, at: Moment | None = None) -> ZSet:
+    return _finish(op, _groups(op, evaluate(op.input, world, at)))
+
+
+@evaluate.register
+def _(op: AggregateDelta, world: World, at: Moment | None = None) -> ZSet:
+    aggregate = op.aggregate
+    delta = evaluate(op.delta, world, at)
+    old_input = evaluate(aggregate.input, world, Moment.BEFORE)
+    touched = {_key(aggregate, row) for row in delta}
+    old = _finish(aggregate, _groups(aggregate, old_input), touched)
+    new = _finish(aggregate, _groups(aggregate, add(old_input, delta)), touched)
+    return add(negate(old), new)
+
+
+# --- aggregates ----------------------------------------------------------------------------------------------
+
+
+def _key(op: Aggregate, row: Row) -> Row:
+    return tuple(row[op.input.names.index(key)] for key in op.keys)
+
+
+def _groups(op: Aggregate, rows: ZSet) -> dict[Row, ZSet]:
+    groups: dict[Row, ZSet] = {} if op.keys else {(): Counter()}
+    for row, weight in rows.items():
+        if weight < 0:
+            raise ValueError(f"an aggregate's input has {row} with weight {weight}")
+        groups.setdefault(_key(op, row), Counter())[row] += weight
+    return groups
+
+
+def _finish(op: Aggregate, groups: dict[Row, ZSet], wanted: set[Row] | None = None) -> ZSet:
+    names = op.input.names
+    return Counter(
+        key + tuple(_call(call, names, rows) for call in op.calls)
+        for key, rows in groups.items()
+        if wanted is None or key in wanted
+    )
+
+
+def _call(call: AggregateCall, names: tuple[str, ...], rows: ZSet) -> Any:
+    """The value of one aggregate call over the rows of a group."""
+    node = parse(call.call.sql)
+    named = [(dict(zip(names, row, strict=True)), weight) for row, weight in rows.items()]
+    if isinstance(node, exp.Filter):
+        condition = node.expression.this
+        named = [(row, weight) for row, weight in named if value_of(condition, row) is True]
+        node = node.this
+    if isinstance(node, exp.Count) and isinstance(node.this, exp.Star):
+        return sum(weight for _, weight in named)
+    values = [(value_of(node.this, row), weight) for row, weight in named]
+    return _apply(node, [(value, weight) for value, weight in values if value is not None], call.output.type.name)
+
+
+def _apply(node: exp.Expression, values: list[tuple[Any, int]], type_name: str) -> Any:
+    if isinstance(node, exp.Count):
+        return sum(weight for _, weight in values)
+    if not values:
+        return None
+    if isinstance(node, exp.Min):
+        return min(value for value, _ in values)
+    if isinstance(node, exp.Max):
+        return max(value for value, _ in values)
+    total = sum(value * weight for value, weight in values)
+    if isinstance(node, exp.Sum):
+        return convert(total, type_name)
+    if isinstance(node, exp.Avg):
+        return divide(Decimal(total), Decimal(sum(weight for _, weight in values)))
+    raise NotInterpreted(node.sql(dialect="postgres"))

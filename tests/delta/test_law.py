@@ -1,0 +1,49 @@
+"""The one law of the algebra, R′ = R + ΔR, for random trees and random windows, at every node."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+
+from pgtrickle.delta.algebra import AggregateDelta, Plus, is_empty
+from pgtrickle.delta.differentiate import differentiate
+from pgtrickle.delta.explain import plan
+from pgtrickle.query.operators import Aggregate, Operator, walk
+from tests.delta.interpreter import Moment, World, add, evaluate
+from tests.delta.trees import TABLES, operators, worlds
+
+EVERY_TABLE = frozenset(table.oid for table in TABLES)
+thorough = settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+
+@thorough
+@given(operators(), worlds(), st.frozensets(st.sampled_from(sorted(EVERY_TABLE))), st.booleans())
+def test_after_is_before_plus_delta(tree: Operator, world: World, more: frozenset[int], known: bool) -> None:
+    really = frozenset(oid for oid, window in world.items() if window.changes)
+    changed = really | more if known else None
+    for op in walk(tree):
+        delta = differentiate(op, changed)
+        note(plan(delta))
+        assert delta.names == op.names
+        before, after = evaluate(op, world, Moment.BEFORE), evaluate(op, world, Moment.AFTER)
+        assert add(before, evaluate(delta, world)) == after
+
+
+@thorough
+@given(operators(), st.frozensets(st.sampled_from(sorted(EVERY_TABLE))))
+def test_nothing_empty_is_left_inside_a_plan(tree: Operator, changed: frozenset[int]) -> None:
+    delta = differentiate(tree, changed)
+    below = [op for op in walk(delta) if op is not delta]
+    assert not any(is_empty(op) for op in below)
+    assert not any(isinstance(term, Plus) for op in walk(delta) if isinstance(op, Plus) for term in op.terms)
+    assert not any(isinstance(op, Plus) and len(op.terms) == 1 for op in walk(delta))
+
+
+@thorough
+@given(operators())
+def test_each_aggregate_is_differentiated_once(tree: Operator) -> None:
+    aggregates = [op for op in walk(tree) if isinstance(op, Aggregate)]
+    deltas = [op.aggregate for op in walk(differentiate(tree)) if isinstance(op, AggregateDelta)]
+    assert sorted(map(id, deltas)) == sorted(map(id, aggregates))

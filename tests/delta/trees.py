@@ -1,0 +1,153 @@
+"""Operator trees built by hand for tests, and hypothesis strategies for random ones and for random windows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import count
+
+from hypothesis import strategies as st
+
+from pgtrickle.model import Column, Expr, PgType, Table
+from pgtrickle.query.operators import (
+    Aggregate,
+    AggregateCall,
+    Equality,
+    Filter,
+    InnerJoin,
+    Operator,
+    Project,
+    Scan,
+    UnionAll,
+)
+from tests.delta.interpreter import TableWindow, World, ZSet, add
+
+INT = PgType(23, "integer")
+BIGINT = PgType(20, "bigint")
+NUMERIC = PgType(1700, "numeric")
+
+TABLES = tuple(Table(oid, "public", name) for oid, name in ((1, "a"), (2, "b"), (3, "c")))
+ATTRIBUTES = ("x", "y")
+RESULT_TYPE = {"count": BIGINT, "sum": NUMERIC, "avg": NUMERIC, "min": NUMERIC, "max": NUMERIC}
+
+
+class Names:
+    """Column names that are unique in one tree."""
+
+    def __init__(self) -> None:
+        self._next = count(1)
+
+    def column(self, type_: PgType, label: str = "") -> Column:
+        return Column(f"c{next(self._next)}", type_, label)
+
+
+def scan(names: Names, table: Table, *attributes: str) -> Scan:
+    columns = tuple(names.column(INT, f"{table.name}.{attribute}") for attribute in attributes)
+    return Scan(columns, table, attributes)
+
+
+def filtered(op: Operator, sql: str, *columns: str) -> Filter:
+    return Filter(op.columns, op, Expr(sql, columns))
+
+
+def joined(left: Operator, right: Operator, on: tuple[str, str] | None = None) -> InnerJoin:
+    """An equi-join on one column of each side, or a cross join."""
+    columns = left.columns + right.columns
+    if on is None:
+        return InnerJoin(columns, left, right, None)
+    equality = Equality(Expr(on[0], (on[0],)), Expr(on[1], (on[1],)))
+    return InnerJoin(columns, left, right, Expr(f"{on[0]} = {on[1]}", on), (equality,))
+
+
+def union(names: Names, *branches: Operator) -> UnionAll:
+    return UnionAll(tuple(names.column(column.type) for column in branches[0].columns), branches)
+
+
+def call(names: Names, function: str, argument: Column | None = None) -> AggregateCall:
+    text = Expr(f"{function}({argument.name})", (argument.name,)) if argument else Expr(f"{function}(*)")
+    return AggregateCall(function, text, names.column(RESULT_TYPE[function]), argument)
+
+
+def grouped(op: Operator, keys: tuple[Column, ...], *calls: AggregateCall) -> Aggregate:
+    columns = keys + tuple(each.output for each in calls)
+    return Aggregate(columns, op, tuple(key.name for key in keys), calls)
+
+
+# --- random ones ---------------------------------------------------------------------------------------------
+
+
+@st.composite
+def operators(draw: st.DrawFn, max_depth: int = 4) -> Operator:
+    """A random tree over the three tables; every column is a number."""
+    return _operator(draw, Names(), max_depth)
+
+
+def _operator(draw: st.DrawFn, names: Names, depth: int) -> Operator:
+    kinds = ["scan"] if depth == 0 else ["scan", "filter", "project", "join", "join", "union", "aggregate", "aggregate"]
+    kind = draw(st.sampled_from(kinds))
+    if kind == "scan":
+        attributes = draw(st.lists(st.sampled_from(ATTRIBUTES), min_size=1, max_size=2, unique=True))
+        return scan(names, draw(st.sampled_from(TABLES)), *attributes)
+    op = _operator(draw, names, depth - 1)
+    if kind == "filter":
+        column = draw(st.sampled_from(op.names))
+        condition = draw(st.sampled_from([f"{column} > 0", f"{column} IS NULL", f"{column} <> 1", f"NOT ({column} = 2)"]))
+        return filtered(op, condition, column)
+    if kind == "project":
+        expressions = draw(st.lists(_expression(op), min_size=1, max_size=3))
+        return Project(tuple(names.column(NUMERIC) for _ in expressions), op, tuple(expressions))
+    if kind == "aggregate":
+        return _aggregate(draw, names, op)
+    other = _operator(draw, names, depth - 1)
+    if kind == "union":
+        width = min(len(op.columns), len(other.columns))
+        return union(names, _first(names, op, width), _first(names, other, width))
+    on = (draw(st.sampled_from(op.names)), draw(st.sampled_from(other.names)))
+    comparison = draw(st.sampled_from(["=", "=", "=", "<", None]))
+    if comparison == "<":
+        return InnerJoin(op.columns + other.columns, op, other, Expr(f"{on[0]} < {on[1]}", on))
+    return joined(op, other, on if comparison else None)
+
+
+def _expression(op: Operator) -> st.SearchStrategy[Expr]:
+    column = st.sampled_from(op.names)
+    return st.one_of(
+        column.map(lambda name: Expr(name, (name,))),
+        column.map(lambda name: Expr(f"COALESCE({name}, 0) + 1", (name,))),
+        st.tuples(column, column).map(lambda pair: Expr(f"{pair[0]} * {pair[1]}", tuple(set(pair)))),
+        st.just(Expr("1")),
+    )
+
+
+def _aggregate(draw: st.DrawFn, names: Names, op: Operator) -> Aggregate:
+    keys = draw(st.lists(st.sampled_from(op.columns), max_size=2, unique=True))
+    functions = draw(st.lists(st.sampled_from(["*", "count", "sum", "avg", "min", "max"]), max_size=3))
+    if not keys and not functions:
+        functions = ["*"]
+    calls = [
+        call(names, "count") if function == "*" else call(names, function, draw(st.sampled_from(op.columns)))
+        for function in functions
+    ]
+    return grouped(op, tuple(keys), *calls)
+
+
+def _first(names: Names, op: Operator, width: int) -> Project:
+    columns = tuple(names.column(column.type) for column in op.columns[:width])
+    return Project(columns, op, tuple(Expr(name, (name,)) for name in op.names[:width]))
+
+
+values = st.one_of(st.none(), st.integers(0, 2))
+rows = st.tuples(values, values)
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> TableWindow:
+    """A table of a few rows with duplicates and NULLs, and a window that deletes some and inserts some."""
+    before: ZSet = Counter(draw(st.lists(rows, max_size=4)))
+    copies = list(before.elements())
+    deleted: ZSet = Counter(draw(st.permutations(copies))[: draw(st.integers(0, len(copies)))])
+    inserted: ZSet = Counter(draw(st.lists(rows, max_size=3)))
+    return TableWindow(ATTRIBUTES, before, add(inserted, {row: -weight for row, weight in deleted.items()}))
+
+
+def worlds() -> st.SearchStrategy[World]:
+    return st.fixed_dictionaries({table.oid: windows() for table in TABLES})
