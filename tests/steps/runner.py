@@ -1,0 +1,78 @@
+"""Runs a step file on a backend: after each step the view equals its query; then every step is undone again.
+
+    run(read(path), backend)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any, Protocol
+
+from tests.steps.parser import Step, StepFile
+
+ROOT = Path(__file__).parent
+ZSet = Counter[tuple[Any, ...]]
+
+
+class Backend(Protocol):
+    """Something that keeps a view up to date, and a PostgreSQL that answers its query."""
+
+    def setup(self, file: StepFile) -> None:
+        """Make the (empty) tables, whatever else is given, and the view."""
+
+    def apply(self, step: Step) -> ZSet:
+        """Make the step's changes, bring the view up to date, and say by which weighted rows it changed."""
+
+    def contents(self) -> ZSet:
+        """The view as it is kept."""
+
+    def answer(self) -> ZSet:
+        """PostgreSQL's own answer to the view's query, now."""
+
+    def close(self) -> None:
+        """Remove everything `setup` made."""
+
+
+def paths() -> list[Path]:
+    """All step files, sorted."""
+    return sorted(ROOT.glob("*/*.steps"))
+
+
+def name(path: Path) -> str:
+    """A short name for a test id: `joins/self_join`."""
+    return f"{path.parent.name}/{path.stem}"
+
+
+def run(file: StepFile, backend: Backend) -> None:
+    """Every step forward, then every step undone; raises AssertionError with the step's place and what differs."""
+    try:
+        backend.setup(file)
+        at_first = backend.contents()
+        _equal(f"{file.path}: at first", backend.answer(), at_first)
+        for step in file.steps:
+            _play(f"{file.path}:{step.line}", step, backend)
+        for step in reversed(file.steps):
+            _play(f"{file.path}:{step.line} (undone)", step.undone(), backend)
+        _equal(f"{file.path}: all undone", at_first, backend.contents())
+    finally:
+        backend.close()
+
+
+def _play(place: str, step: Step, backend: Backend) -> None:
+    _equal(f"{place}: delta", step.expect, backend.apply(step))
+    _equal(f"{place}: contents", backend.answer(), backend.contents())
+
+
+def _equal(what: str, expected: ZSet, actual: ZSet) -> None:
+    expected, actual = _consolidated(expected), _consolidated(actual)
+    if expected != actual:
+        raise AssertionError(f"{what}\n  expected {_listed(expected)}\n  got      {_listed(actual)}")
+
+
+def _consolidated(zset: ZSet) -> ZSet:
+    return Counter({row: weight for row, weight in zset.items() if weight})
+
+
+def _listed(zset: ZSet) -> str:
+    return "  ".join(sorted(f"{weight:+d} {row}" for row, weight in zset.items())) or "nothing"
