@@ -101,7 +101,8 @@ class _Parser:
         view: str | None = None
         steps: list[Step] = []
         open_step: tuple[int, tuple[Change, ...]] | None = None
-        for self.line, keyword, rest in self._sentences(text):
+        for line, keyword, rest in self._sentences(text):
+            self.line = line
             if keyword == "title":
                 title = rest
             elif keyword == "table":
@@ -128,7 +129,8 @@ class _Parser:
     def _sentences(self, text: str) -> list[tuple[int, str, str]]:
         """(line, keyword, rest) with continuation lines joined on."""
         sentences: list[tuple[int, str, str]] = []
-        for self.line, line in enumerate(text.splitlines(), start=1):
+        for number, line in enumerate(text.splitlines(), start=1):
+            self.line = number
             title = re.match(r"#\s*title:\s*(.+)", line)
             if title:
                 sentences.append((self.line, "title", title[1].strip()))

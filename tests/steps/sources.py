@@ -1,4 +1,4 @@
-"""The source tables of a step file in PostgreSQL: made in a schema of their own, changed by real DML, asked for the answer.
+"""The source tables of a step file in PostgreSQL: in a schema of their own, changed by real DML, asked for the answer.
 
 Every backend holds one, so that all of them see the same INSERT, UPDATE and DELETE.
 """
@@ -6,7 +6,7 @@ Every backend holds one, so that all of them see the same INSERT, UPDATE and DEL
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, LiteralString, cast
+from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -26,7 +26,7 @@ class Sources:
             connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(self.schema)))
             connection.execute(sql.SQL("SET search_path = {}, public").format(sql.Identifier(self.schema)))
             for statement in (*(table.ddl for table in file.tables), *file.given):
-                connection.execute(_trusted(statement))
+                connection.execute(statement)
         self.attributes = {table.name: self._attributes(table.name) for table in file.tables}
 
     def _attributes(self, table: str) -> tuple[str, ...]:
@@ -62,15 +62,15 @@ class Sources:
             if change.new is None:
                 done = self.connection.execute(sql.SQL("DELETE FROM {} WHERE {}").format(table, one), change.old)
             else:
-                statement = sql.SQL("UPDATE {} SET ({}) = ROW({}) WHERE {}")
-                statement_of_all = statement.format(table, columns, _places(change.new), one)
-                done = self.connection.execute(statement_of_all, change.new + change.old)
+                template = sql.SQL("UPDATE {} SET ({}) = ROW({}) WHERE {}")
+                statement = template.format(table, columns, _places(change.new), one)
+                done = self.connection.execute(statement, change.new + change.old)
         if done.rowcount != 1:
             raise AssertionError(f"{change} changed {done.rowcount} rows")
 
     def answer(self) -> Counter[tuple[Any, ...]]:
         """PostgreSQL's own answer to the view's query."""
-        return Counter(self.connection.execute(_trusted(self.file.view)).fetchall())
+        return Counter(self.connection.execute(self.file.view).fetchall())
 
     def drop(self) -> None:
         self.connection.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(self.schema)))
@@ -79,8 +79,3 @@ class Sources:
 
 def _places(row: Row) -> sql.Composed:
     return sql.SQL(", ").join(sql.SQL("%s") for _ in row)
-
-
-def _trusted(statement: str) -> LiteralString:
-    """SQL that stands in a step file of this repository."""
-    return cast(LiteralString, statement)
