@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
@@ -16,16 +17,16 @@ from pgtrickle import embedded
 
 
 @pytest.fixture(scope="session")
-def steps_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def steps_server() -> Iterator[str]:
     """The DSN of a server in which databases can be made."""
     given = os.environ.get("PGTRICKLE_TEST_DSN")
     if given is not None:
         yield given
         return
-    data_dir = tmp_path_factory.mktemp("steps") / "data"
-    server = embedded.start(data_dir, settings={"fsync": False})
-    yield server.dsn
-    embedded.stop(data_dir)
+    with TemporaryDirectory(prefix="steps-") as data_dir:  # not under pytest's: root's server runs as another account
+        server = embedded.start(data_dir, settings={"fsync": False})
+        yield server.dsn
+        embedded.stop(data_dir)
 
 
 @pytest.fixture(scope="session")
