@@ -22,12 +22,12 @@ Row = Mapping[str, Value]
 EXACT = Context(prec=1000, rounding=ROUND_HALF_UP)
 
 
-class NotInterpreted(NotImplementedError):
+class NotInterpretedError(NotImplementedError):
     """The interpreter has no meaning for this piece of SQL."""
 
 
 @lru_cache(maxsize=4096)
-def parse(sql: str) -> exp.Expression:
+def parse(sql: str) -> exp.Expr:
     return sqlglot.parse_one(sql, dialect="postgres")
 
 
@@ -54,7 +54,7 @@ def convert(value: Value, type_name: str) -> Value:
         return _text(value)
     if base in {"bool", "boolean"}:
         return value if isinstance(value, bool) else {"t": True, "true": True, "f": False, "false": False}[value]
-    raise NotInterpreted(f"cast to {type_name}")
+    raise NotInterpretedError(f"cast to {type_name}")
 
 
 def divide(dividend: Decimal, divisor: Decimal) -> Decimal:
@@ -93,7 +93,7 @@ def _number(value: int | Decimal) -> Decimal:
 # --- one function a kind of node ------------------------------------------------------------------------------
 
 
-def value_of(node: exp.Expression, row: Row) -> Value:
+def value_of(node: exp.Expr, row: Row) -> Value:
     """The value of a parsed expression for one row. sqlglot keeps the NOT of IS NOT, NOT IN, !~~ inside the node."""
     value = _value(node, row)
     return not value if node.args.get("negate") and value is not None else value
@@ -101,7 +101,7 @@ def value_of(node: exp.Expression, row: Row) -> Value:
 
 @singledispatch
 def _value(node: object, row: Row) -> Value:
-    raise NotInterpreted(f"{type(node).__name__}: {node}")
+    raise NotInterpretedError(f"{type(node).__name__}: {node}")
 
 
 @_value.register
@@ -168,7 +168,7 @@ def _all(values: Iterable[Value]) -> bool | None:
     return False if False in seen else None if None in seen else True
 
 
-COMPARISONS: dict[type[exp.Expression], Callable[[Any, Any], bool]] = {
+COMPARISONS: dict[type[exp.Expr], Callable[[Any, Any], bool]] = {
     exp.EQ: operator.eq,
     exp.NEQ: operator.ne,
     exp.LT: operator.lt,
@@ -194,11 +194,11 @@ def _(node: exp.Binary, row: Row) -> Value:
     return _strict(compare, left, value_of(node.right, row))
 
 
-def _items(array: exp.Expression, row: Row) -> Iterable[Value]:
+def _items(array: exp.Expr, row: Row) -> Iterable[Value]:
     if isinstance(array, exp.Paren | exp.Cast):
         return _items(array.this, row)
     if not isinstance(array, exp.Array):
-        raise NotInterpreted(f"an array that is not written out: {array}")
+        raise NotInterpretedError(f"an array that is not written out: {array}")
     return [value_of(item, row) for item in array.expressions]
 
 
@@ -263,7 +263,7 @@ def _(node: exp.Case, row: Row) -> Value:
     return None if default is None else value_of(default, row)
 
 
-ARITHMETIC: dict[type[exp.Expression], tuple[Callable[[int, int], int], Callable[[Decimal, Decimal], Decimal]]] = {
+ARITHMETIC: dict[type[exp.Expr], tuple[Callable[[int, int], int], Callable[[Decimal, Decimal], Decimal]]] = {
     exp.Add: (operator.add, EXACT.add),
     exp.Sub: (operator.sub, EXACT.subtract),
     exp.Mul: (operator.mul, EXACT.multiply),
@@ -307,7 +307,7 @@ def _like(text: str, pattern: str) -> bool:
     return re.fullmatch("".join(parts.get(c, re.escape(c)) for c in pattern), text, re.DOTALL) is not None
 
 
-FUNCTIONS: dict[type[exp.Expression], Callable[[Any], Value]] = {
+FUNCTIONS: dict[type[exp.Expr], Callable[[Any], Value]] = {
     exp.Upper: str.upper,
     exp.Lower: str.lower,
     exp.Length: len,

@@ -20,7 +20,16 @@ from sqlglot import exp
 
 from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus
 from pgtrickle.query.operators import Aggregate, AggregateCall, Filter, InnerJoin, Operator, Project, Scan, UnionAll
-from tests.delta.expressions import NotInterpreted, convert, divide, evaluate as evaluate_expression, parse, value_of
+from tests.delta.expressions import (
+    NotInterpretedError,
+    convert,
+    divide,
+    parse,
+    value_of,
+)
+from tests.delta.expressions import (
+    evaluate as evaluate_expression,
+)
 
 Row = tuple[Any, ...]
 ZSet = Counter[Row]
@@ -76,7 +85,7 @@ def collect(weighted: Iterable[tuple[Row, int]]) -> ZSet:
 @singledispatch
 def evaluate(op: Operator, world: World, at: Moment | None = None) -> ZSet:
     """The rows of an operator at a moment, or of a delta plan (whose leaves say themselves what they are)."""
-    raise NotInterpreted(type(op).__name__)
+    raise NotInterpretedError(type(op).__name__)
 
 
 @evaluate.register
@@ -206,7 +215,7 @@ def _call(call: AggregateCall, names: tuple[str, ...], rows: ZSet) -> Any:
     return _apply(node, [(value, weight) for value, weight in values if value is not None], call.output.type.name)
 
 
-def _apply(node: exp.Expression, values: list[tuple[Any, int]], type_name: str) -> Any:
+def _apply(node: exp.Expr, values: list[tuple[Any, int]], type_name: str) -> Any:
     if isinstance(node, exp.Count):
         return sum(weight for _, weight in values)
     if not values:
@@ -220,4 +229,4 @@ def _apply(node: exp.Expression, values: list[tuple[Any, int]], type_name: str) 
         return convert(total, type_name)
     if isinstance(node, exp.Avg):
         return divide(Decimal(total), Decimal(sum(weight for _, weight in values)))
-    raise NotInterpreted(node.sql(dialect="postgres"))
+    raise NotInterpretedError(node.sql(dialect="postgres"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.delta.expressions import NotInterpreted, evaluate
+from tests.delta.expressions import NotInterpretedError, evaluate
 
 ROW = {"c1": 7, "c2": None, "c3": "ann", "c4": Decimal("2.50")}
 
@@ -62,5 +62,5 @@ def test_value(sql: str, answer: Any) -> None:
 
 
 def test_what_is_not_known_is_refused() -> None:
-    with pytest.raises(NotInterpreted):
+    with pytest.raises(NotInterpretedError):
         evaluate("random()", {})

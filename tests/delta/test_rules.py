@@ -1,4 +1,4 @@
-"""The shape of delta plans: which terms there are, and which side of a join is read when. Reads as `explain` prints it."""
+"""The shape of delta plans: which terms there are, and which side of a join is read when, as `explain` prints it."""
 
 from __future__ import annotations
 

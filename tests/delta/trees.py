@@ -90,7 +90,9 @@ def _operator(draw: st.DrawFn, names: Names, depth: int) -> Operator:
     op = _operator(draw, names, depth - 1)
     if kind == "filter":
         column = draw(st.sampled_from(op.names))
-        condition = draw(st.sampled_from([f"{column} > 0", f"{column} IS NULL", f"{column} <> 1", f"NOT ({column} = 2)"]))
+        condition = draw(
+            st.sampled_from([f"{column} > 0", f"{column} IS NULL", f"{column} <> 1", f"NOT ({column} = 2)"])
+        )
         return filtered(op, condition, column)
     if kind == "project":
         expressions = draw(st.lists(_expression(op), min_size=1, max_size=3))

@@ -1,6 +1,6 @@
 """Runs a step file on a backend: after each step the view equals its query; then every step is undone again.
 
-    run(read(path), backend)
+run(read(path), backend)
 """
 
 from __future__ import annotations
