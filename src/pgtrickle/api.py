@@ -1,0 +1,157 @@
+"""The public Python interface: `pgtrickle.connect()` and what it returns. The CLI is a thin layer over it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+
+from pyspark.sql import SparkSession
+
+from pgtrickle import db, embedded
+from pgtrickle.catalog import install
+from pgtrickle.catalog import reader as catalog
+from pgtrickle.catalog import writer as record
+from pgtrickle.catalog.reader import HistoryRow, StreamTable
+from pgtrickle.config import Settings
+from pgtrickle.errors import UsageError
+from pgtrickle.refresh import define
+from pgtrickle.refresh.explain import explain_query, explain_stream_table
+from pgtrickle.refresh.result import RefreshResult
+from pgtrickle.refresh.run import Refresher
+from pgtrickle.refresh.verify import Verification, verify
+from pgtrickle.schedule import check_schedule
+from pgtrickle.spark import session as spark_session
+
+_UNCHANGED = object()
+
+
+class Trickle:
+    """A database with stream tables. Made by `connect()`; use it as a context manager, or call `close()`."""
+
+    def __init__(self, dsn: str, *, spark: SparkSession | None = None, master: str | None = None) -> None:
+        self.dsn = dsn
+        self._connection = db.connect(dsn)
+        self.installed = install.install(self._connection)
+        self.settings = Settings.load(self._connection, {"spark_master": master})
+        self._spark = spark
+        self._refresher = Refresher(dsn, self.settings, self._session)
+
+    def __enter__(self) -> Trickle:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connections. Spark stays warm for the next `connect()` of this process."""
+        self._refresher.close()
+        self._connection.close()
+
+    def create_stream_table(
+        self,
+        name: str,
+        query: str,
+        schedule: str | None = "1m",
+        refresh_mode: str = "AUTO",
+        cdc_mode: str | None = None,
+        initialize: bool = True,
+    ) -> RefreshResult | None:
+        """Creates a stream table, and populates it unless `initialize` is false. On failure nothing is left behind."""
+        schedule = check_schedule(schedule, self.settings.min_schedule_seconds)
+        pgt_id = define.create(
+            self._connection, name, query, schedule=schedule, refresh_mode=refresh_mode.upper(), cdc_mode=_cdc_mode(cdc_mode)
+        )
+        if not initialize:
+            return None
+        try:
+            return self._refresher.refresh(pgt_id, initiated_by="INITIAL")
+        except BaseException:
+            stream = catalog.by_id(self._connection, pgt_id)
+            if stream is not None:
+                define.drop(self._connection, stream, cascade=False)
+            raise
+
+    def alter_stream_table(
+        self,
+        name: str,
+        *,
+        query: str | None = None,
+        schedule: object = _UNCHANGED,
+        refresh_mode: str | None = None,
+        status: str | None = None,
+    ) -> None:
+        """Changes what is given. A new query takes effect at once: the table is computed anew before this returns."""
+        stream = catalog.resolve(self._connection, name)
+        with self._connection.transaction():
+            if schedule is not _UNCHANGED:
+                text = check_schedule(None if schedule is None else str(schedule), self.settings.min_schedule_seconds)
+                record.set_schedule(self._connection, stream.pgt_id, text)
+            if status is not None:
+                record.set_status(self._connection, stream.pgt_id, _settable_status(status))
+            if query is not None or (refresh_mode is not None and refresh_mode.upper() != stream.refresh_mode):
+                reason = "the query was altered" if query is not None else "the refresh mode was altered"
+                mode = refresh_mode.upper() if refresh_mode else None
+                define.redefine(self._connection, stream, reason=reason, query=query, refresh_mode=mode)
+        if query is not None and stream.is_populated:
+            self._refresher.refresh(stream.pgt_id, full=stream.effective_mode == "FULL")
+
+    def drop_stream_table(self, name: str, cascade: bool = False) -> list[str]:
+        """Drops a stream table and, with `cascade`, all that depends on it; returns the stream tables dropped."""
+        return define.drop(self._connection, catalog.resolve(self._connection, name), cascade=cascade)
+
+    def refresh_stream_table(self, name: str, *, full: bool = False) -> RefreshResult:
+        """Brings a stream table up to date now."""
+        return self._refresher.refresh(catalog.resolve(self._connection, name).pgt_id, full=full)
+
+    def status(self, name: str | None = None) -> Sequence[StreamTable]:
+        """All stream tables, or the one named."""
+        if name is not None:
+            return (catalog.resolve(self._connection, name),)
+        return catalog.list_tables(self._connection)
+
+    def history(self, name: str, max_rows: int = 20) -> Sequence[HistoryRow]:
+        """The last refreshes of a stream table, newest first."""
+        return catalog.history(self._connection, catalog.resolve(self._connection, name).pgt_id, max_rows)
+
+    def explain(self, name: str | None = None, *, query: str | None = None) -> str:
+        """How a stream table, or a query that might become one, is maintained."""
+        if (name is None) == (query is None):
+            raise UsageError("explain takes a stream table or a query", hint="give one of them")
+        if query is not None:
+            return explain_query(self._connection, query)
+        assert name is not None
+        stream = catalog.resolve(self._connection, name)
+        return explain_stream_table(self._connection, stream, self._refresher.prepared(stream))
+
+    def verify(self, *names: str) -> list[Verification]:
+        """Compares stream tables (all, if none is named) with their queries as PostgreSQL evaluates them."""
+        streams = [catalog.resolve(self._connection, name) for name in names] or list(catalog.list_tables(self._connection))
+        return [verify(self._connection, stream, self._refresher.prepared(stream)) for stream in streams]
+
+    def _session(self) -> SparkSession:
+        return self._spark if self._spark is not None else spark_session.session(self.settings.spark_master)
+
+
+def connect(
+    dsn: str | None = None, *, spark: SparkSession | None = None, master: str | None = None
+) -> Trickle:
+    """Connects to a database (the embedded server's without `dsn`), installing the catalog if it is missing."""
+    return Trickle(dsn or embedded.start().dsn, spark=spark, master=master)
+
+
+def _cdc_mode(asked: str | None) -> str | None:
+    if asked is None or asked.lower() in {"auto", "trigger"}:
+        return asked.lower() if asked else None
+    if asked.lower() == "wal":
+        raise UsageError("WAL capture is not available yet", code="PT291", hint="use cdc_mode => 'trigger'")
+    raise UsageError(f"there is no capture mode {asked!r}", code="PT007", hint="use auto, trigger or wal")
+
+
+def _settable_status(asked: str) -> str:
+    if asked.upper() not in {"ACTIVE", "SUSPENDED"}:
+        raise UsageError(f"status cannot be set to {asked!r}", code="PT008", hint="use ACTIVE or SUSPENDED")
+    return asked.upper()
+
+

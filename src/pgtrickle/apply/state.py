@@ -1,0 +1,182 @@
+"""Keeps the state tables of aggregates: builds them in a full refresh, merges a delta in a differential one.
+
+All in the refresh's writing transaction. A group whose aggregate has no inverse is recomputed from its rows, read by key
+at the snapshot (`reader`), or from the state below, which is already new when this one's turn comes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pgtrickle.db import Connection, execute, scalar, statement
+from pgtrickle.errors import StateError
+from pgtrickle.model import quote
+from pgtrickle.postgres import aggregate as sql
+from pgtrickle.postgres.weighted import chain, run_steps, weigh
+from pgtrickle.postgres.wire import definition
+from pgtrickle.query import render
+from pgtrickle.query.operators import Aggregate
+from pgtrickle.apply.stage import STATE_SCHEMA
+
+
+@dataclass(frozen=True, slots=True)
+class StateTable:
+    """Where an aggregate of a stream table keeps its state; `hashable` are the keys that have a hash function."""
+
+    pgt_id: int
+    number: int
+    aggregate: Aggregate
+    hashable: frozenset[str]
+
+    @property
+    def name(self) -> str:
+        return f"{STATE_SCHEMA}.{quote(f's_{self.pgt_id}_{self.number}')}"
+
+    @property
+    def changes(self) -> str:
+        """The weighted relation of what this refresh changed in the aggregate's output, once merged."""
+        return f"SELECT * FROM pg_temp.{self._temporary('out')}"
+
+    def _temporary(self, what: str) -> str:
+        return quote(f"pgt_{what}_{self.number}")
+
+
+def create(connection: Connection, state: StateTable, *, looked_up: bool) -> None:
+    """Creates the empty state table; `looked_up`: a join above finds groups by their keys."""
+    columns = ", ".join(definition(column) for column in sql.state_columns(state.aggregate))
+    execute(connection, f"CREATE TABLE {state.name} (h bigint NOT NULL, {columns}) WITH (fillfactor = 70)")
+    execute(connection, f"CREATE INDEX ON {state.name} (h)")
+    if looked_up:
+        for key in state.aggregate.keys:
+            if key in state.hashable:
+                execute(connection, f"CREATE INDEX ON {state.name} USING hash ({quote(key)})")
+
+
+def drop(connection: Connection, pgt_id: int) -> None:
+    """Drops all state tables of a stream table."""
+    rows = connection.execute(
+        "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = %s AND c.relkind = 'r' AND starts_with(c.relname, %s)",
+        (STATE_SCHEMA, f"s_{pgt_id}_"),
+    ).fetchall()
+    for (name,) in rows:
+        execute(connection, f"DROP TABLE {STATE_SCHEMA}.{quote(str(name))}")
+
+
+def rebuild(writer: Connection, state: StateTable, landed: str) -> None:
+    """Replaces the state by that of the landed rows, each of weight one."""
+    execute(writer, f"TRUNCATE {state.name}")
+    execute(writer, f"INSERT INTO {state.name} {sql.whole_partials(state.aggregate, landed, state.hashable)}")
+    execute(writer, f"ANALYZE {state.name}")
+
+
+def merge(writer: Connection, reader: Connection, state: StateTable, below: StateTable | None, landed: str) -> None:
+    """Adds the landed weighted rows to the state; leaves the output's changes in `state.changes`.
+
+    `below` is the state this aggregate's input is read from, if its input is an aggregate.
+    """
+    aggregate = state.aggregate
+    delta, merged, out = (f"pg_temp.{state._temporary(what)}" for what in ("delta", "merged", "out"))
+    _temporary(writer, delta, sql.delta_partials(aggregate, landed, state.hashable))
+    _temporary(writer, merged, sql.merge(aggregate, delta, state.name))
+    _refuse_negative_groups(writer, state, merged)
+    if scalar(writer, f"SELECT EXISTS (SELECT FROM {merged} WHERE recompute AND n > 0)"):
+        _recompute(writer, reader, state, below, merged)
+    _temporary(writer, out, sql.output_changes(aggregate, merged))
+    _write_back(writer, state, merged)
+
+
+def _temporary(connection: Connection, name: str, query: str) -> None:
+    execute(connection, f"CREATE TEMPORARY TABLE {name.removeprefix('pg_temp.')} ON COMMIT DROP AS {query}")
+
+
+def _refuse_negative_groups(writer: Connection, state: StateTable, merged: str) -> None:
+    if scalar(writer, f"SELECT EXISTS (SELECT FROM {merged} WHERE n < 0)"):
+        raise StateError(
+            f"the state {state.name} has fewer rows in a group than were deleted from it",
+            code="PT331",
+            hint="refresh the stream table in full",
+        )
+
+
+def _write_back(writer: Connection, state: StateTable, merged: str) -> None:
+    names = [quote(column.name) for column in sql.state_columns(state.aggregate)]
+    values = [name for name in names if name[1:-1] not in state.aggregate.keys]
+    gone = "m.n = 0" if state.aggregate.keys else "false"
+    at_row = f"FROM {merged} AS m WHERE s.h = m.h AND s.ctid = m.sid"
+    deleted = at_row.replace("FROM", "USING", 1)
+    execute(writer, f"DELETE FROM {state.name} AS s {deleted} AND {gone}")
+    assignments = ", ".join(f"{name} = m.{name}" for name in values)
+    execute(writer, f"UPDATE {state.name} AS s SET {assignments} {at_row} AND NOT ({gone})")
+    columns = ", ".join(["h", *names])
+    new = f"SELECT {columns} FROM {merged} AS m WHERE sid IS NULL AND NOT ({gone})"
+    execute(writer, f"INSERT INTO {state.name} ({columns}) {new}")
+
+
+def _recompute(
+    writer: Connection, reader: Connection, state: StateTable, below: StateTable | None, merged: str
+) -> None:
+    """Recomputes the marked groups from their rows after the window."""
+    aggregate = state.aggregate
+    keys = ", ".join(quote(key) for key in aggregate.keys)
+    marked = f"SELECT {keys} FROM {merged} WHERE recompute AND n > 0"
+    again = f"pg_temp.{state._temporary('again')}"
+    key_columns = ", ".join(definition(column) for column in aggregate.columns if column.name in aggregate.keys)
+    if below is not None:
+        _temporary(writer, again, _regrouped(state, f"({marked})", _input_from_state(aggregate, below)))
+    else:
+        wanted = f"pg_temp.{state._temporary('wanted')}"
+        execute(reader, f"CREATE TEMPORARY TABLE {wanted.removeprefix('pg_temp.')} ({key_columns}) ON COMMIT DROP")
+        _pipe(writer, marked, reader, wanted)
+        columns = ", ".join(definition(column) for column in sql.state_columns(aggregate))
+        execute(writer, f"CREATE TEMPORARY TABLE {again.removeprefix('pg_temp.')} (h bigint, {columns}) ON COMMIT DROP")
+        rows = weigh(render.select(aggregate.input), aggregate.input.names)
+        _pipe(reader, _regrouped(state, wanted, rows), writer, again)
+    _take_over(writer, state, merged, again)
+
+
+def _input_from_state(aggregate: Aggregate, below: StateTable) -> str:
+    _, steps = chain(aggregate.input)
+    kept = sql.outputs(below.aggregate, f"SELECT * FROM {below.name}")
+    return run_steps(weigh(kept, below.aggregate.names), steps)
+
+
+def _regrouped(state: StateTable, wanted: str, rows: str) -> str:
+    """State rows of the wanted groups. Keys without NULLs are compared by `=`, which an index can serve."""
+    keys = state.aggregate.keys
+    if not keys:
+        return sql.whole_partials(state.aggregate, rows, state.hashable)
+    equal = " AND ".join(f"q.{quote(key)} = k.{quote(key)}" for key in keys)
+    whole = " AND ".join(f"k.{quote(key)} IS NOT NULL" for key in keys)
+    matches = [
+        f"SELECT q.* FROM {wanted} AS k JOIN ({rows}) AS q ON {equal} WHERE {whole}",
+        f"SELECT q.* FROM (SELECT * FROM {wanted} AS k WHERE NOT ({whole})) AS k "
+        f"JOIN ({rows}) AS q ON {sql.same_keys(keys, 'q', 'k')}",
+    ]
+    return sql.whole_partials(state.aggregate, " UNION ALL ".join(matches), state.hashable)
+
+
+def _pipe(source: Connection, query: str, target: Connection, table: str) -> None:
+    """Streams the rows of a query on one connection into a table on another."""
+    with source.cursor() as out_cursor, target.cursor() as in_cursor:
+        with (
+            out_cursor.copy(statement(f"COPY ({query}) TO STDOUT (FORMAT binary)")) as outgoing,
+            in_cursor.copy(statement(f"COPY {table} FROM STDIN (FORMAT binary)")) as incoming,
+        ):
+            for block in outgoing:
+                incoming.write(block)
+
+
+def _take_over(writer: Connection, state: StateTable, merged: str, again: str) -> None:
+    aggregate = state.aggregate
+    partials = [partial.column.name for call in sql.call_states(aggregate) for partial in call.partials]
+    assignments = ", ".join(f"{quote(name)} = a.{quote(name)}" for name in partials)
+    same = f"a.h = m.h AND {sql.same_keys(aggregate.keys, 'a', 'm')}"
+    updated = execute(writer, f"UPDATE {merged} AS m SET {assignments} FROM {again} AS a WHERE {same} AND a.n = m.n")
+    expected = scalar(writer, f"SELECT count(*) FROM {merged} WHERE recompute AND n > 0")
+    if updated < int(str(expected)):
+        raise StateError(
+            f"the groups of {state.name} do not have as many rows as their source says",
+            code="PT331",
+            hint="refresh the stream table in full",
+        )

@@ -1,0 +1,78 @@
+"""SQL for the linear operators over weighted relations: filters and projections pass the weight on.
+
+A *chain* is the filters and projections on top of an operator that is neither; PostgreSQL evaluates a chain wherever
+the rows below it are read, so Spark never evaluates a user's expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pgtrickle.model import Expr, quote
+from pgtrickle.postgres.wire import WEIGHT
+from pgtrickle.query.operators import Filter, Operator, Project, UnionAll
+
+Step = Filter | Project
+
+
+def chain(operator: Operator) -> tuple[Operator, tuple[Step, ...]]:
+    """The operator under the filters and projections on top, and these, bottom first."""
+    steps: list[Step] = []
+    while isinstance(operator, Filter | Project):
+        steps.append(operator)
+        operator = operator.input
+    return operator, tuple(reversed(steps))
+
+
+def rename(branch: Operator, union: UnionAll) -> Project:
+    """The projection that gives a branch's columns the union's names."""
+    return Project(
+        columns=union.columns,
+        input=branch,
+        expressions=tuple(Expr(quote(name), (name,)) for name in branch.names),
+    )
+
+
+def run_steps(relation: str, steps: Sequence[Step]) -> str:
+    """SQL of a weighted relation after the steps, bottom first."""
+    for step in steps:
+        relation = _run(step, relation)
+    return relation
+
+
+def _run(step: Step, relation: str) -> str:
+    if isinstance(step, Filter):
+        return f"SELECT * FROM ({relation}) AS filtered WHERE {step.condition.sql}"
+    outputs = [
+        f"{expression.sql} AS {quote(column.name)}"
+        for column, expression in zip(step.columns, step.expressions, strict=True)
+    ]
+    return f"SELECT {', '.join([*outputs, WEIGHT])} FROM ({relation}) AS projected"
+
+
+def weigh(relation: str, columns: Sequence[str], weight: int = 1) -> str:
+    """An ordinary relation as a weighted one."""
+    return f"SELECT {', '.join([*map(quote, columns), f'{weight}::bigint AS {WEIGHT}'])} FROM ({relation}) AS weighed"
+
+
+def join(
+    delta: str,
+    delta_columns: Sequence[str],
+    other: str,
+    other_columns: Sequence[str],
+    condition: Expr | None,
+    sign: int = 1,
+) -> str:
+    """A weighted relation joined with a weighted one; weights multiply, `sign` is −1 to subtract."""
+    outputs = [f"d.{quote(name)}" for name in delta_columns] + [f"r.{quote(name)}" for name in other_columns]
+    weight = f"{'-' if sign < 0 else ''}(d.{WEIGHT} * r.{WEIGHT}) AS {WEIGHT}"
+    on = condition.sql if condition is not None else "true"
+    return f"SELECT {', '.join([*outputs, weight])} FROM ({delta}) AS d JOIN ({other}) AS r ON {on}"
+
+
+def both(left: Expr | None, right: Expr | None) -> Expr | None:
+    """The conjunction of two conditions, either of which may be absent."""
+    if left is None or right is None:
+        return left or right
+    columns = tuple(dict.fromkeys(left.columns + right.columns))
+    return Expr(f"({left.sql}) AND ({right.sql})", columns)

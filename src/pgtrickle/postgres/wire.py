@@ -1,0 +1,93 @@
+"""How a value travels between PostgreSQL and Spark: three kinds, all lossless.
+
+Integers and booleans go as themselves, text as text; every other type goes as its PostgreSQL text form, which
+`pg_dump` relies on to be exact. Spark only moves and compares these forms; it never computes with the last kind.
+Called by whatever writes SQL that Spark's tasks run, and by what lands their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+
+from pgtrickle.model import Column, PgType, quote
+
+WEIGHT = "w"
+"""Name of the weight column, in every weighted relation."""
+
+
+class Wire(Enum):
+    """The three kinds: Spark's type name, and PostgreSQL's."""
+
+    INTEGER = ("bigint", "int8")
+    BOOLEAN = ("boolean", "bool")
+    TEXT = ("string", "text")
+
+    @property
+    def spark(self) -> str:
+        return self.value[0]
+
+    @property
+    def postgres(self) -> str:
+        return self.value[1]
+
+
+_INTEGERS = frozenset({20, 21, 23})
+_BOOLEAN = 16
+_TEXTS = frozenset({25, 1043})
+_BPCHAR = 1042
+
+
+def wire(type_: PgType) -> Wire:
+    if type_.oid in _INTEGERS:
+        return Wire.INTEGER
+    return Wire.BOOLEAN if type_.oid == _BOOLEAN else Wire.TEXT
+
+
+def travels_as_itself(type_: PgType) -> bool:
+    """Whether equal values have equal wire forms and the other way round, so Spark may compare them."""
+    return wire(type_) is not Wire.TEXT or (type_.oid in _TEXTS and type_.deterministic)
+
+
+def send(expression: str, type_: PgType) -> str:
+    """SQL that turns a value of the type into its wire form."""
+    if type_.oid == _BPCHAR:  # its cast to text would strip the padding
+        return f"textin(bpcharout({expression}))"
+    return f"({expression})::{wire(type_).postgres}"
+
+
+def receive(expression: str, type_: PgType) -> str:
+    """SQL that turns a wire form back into the value, with its collation."""
+    value = f"({expression})::{type_.name}"
+    return f"{value} COLLATE {type_.collation}" if type_.collation else value
+
+
+def spark_schema(columns: Iterable[Column]) -> str:
+    """The Spark schema, as DDL text, of rows with these columns and a weight."""
+    fields = [f"{quote_spark(column.name)} {wire(column.type).spark}" for column in columns]
+    return ", ".join([*fields, f"{WEIGHT} bigint"])
+
+
+def quote_spark(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def send_rows(relation: str, columns: Iterable[Column]) -> str:
+    """SELECT of the wire forms of a weighted relation."""
+    outputs = [f"{send(quote(column.name), column.type)} AS {quote(column.name)}" for column in columns]
+    return f"SELECT {', '.join([*outputs, WEIGHT])} FROM ({relation}) AS rows_to_send"
+
+
+def receive_arrays(columns: tuple[Column, ...], *, first: int = 1) -> str:
+    """SELECT of the rows sent as array parameters $first, $first+1, …: one array a column, then the weights."""
+    kinds = [wire(column.type).postgres for column in columns] + ["int8"]
+    names = [quote(column.name) for column in columns] + [WEIGHT]
+    arrays = ", ".join(f"${first + position}::{kind}[]" for position, kind in enumerate(kinds))
+    outputs = [f"{receive('sent.' + quote(c.name), c.type)} AS {quote(c.name)}" for c in columns]
+    return f"SELECT {', '.join([*outputs, 'sent.' + WEIGHT])} FROM unnest({arrays}) AS sent({', '.join(names)})"
+
+
+def definition(column: Column) -> str:
+    """The column in a CREATE TABLE."""
+    collation = f" COLLATE {column.type.collation}" if column.type.collation else ""
+    return f"{quote(column.name)} {column.type.name}{collation}"

@@ -1,0 +1,94 @@
+"""What a refresh will do, and why. Pure: `run.py` gathers the circumstances and records the decision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pgtrickle.errors import StateError
+
+
+class Action(StrEnum):
+    """What a refresh did; the contract's values."""
+
+    NO_DATA = "NO_DATA"
+    FULL = "FULL"
+    DIFFERENTIAL = "DIFFERENTIAL"
+    REINITIALIZE = "REINITIALIZE"
+    SKIP = "SKIP"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceChanges:
+    """One source in the window: its name, rows (an estimate), changes, and whether it was truncated."""
+
+    name: str
+    rows: float
+    changes: int
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """All a decision depends on."""
+
+    table: str
+    refresh_mode: str
+    effective_mode: str
+    mode_reason: str | None
+    suspended: bool
+    populated: bool
+    reinitialize: str | None
+    full_asked: bool
+    max_change_ratio: float
+    sources: Mapping[int, SourceChanges]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The action and its reason, as the history shows them."""
+
+    action: Action
+    reason: str
+
+
+def decide(given: Circumstances) -> Decision:
+    """The first rule that applies; a DIFFERENTIAL table never runs FULL without saying so."""
+    if given.suspended:
+        return Decision(Action.SKIP, "the stream table is suspended")
+    if given.full_asked:
+        return Decision(Action.FULL, "full refresh asked for")
+    if given.effective_mode == "FULL":
+        return Decision(Action.FULL, given.mode_reason or "refresh mode is FULL")
+    if not given.populated:
+        return _first_time(given)
+    if given.reinitialize:
+        return Decision(Action.REINITIALIZE, given.reinitialize)
+    truncated = [source.name for source in given.sources.values() if source.truncated]
+    if truncated:
+        return Decision(Action.REINITIALIZE, f"{', '.join(truncated)} was truncated")
+    return _by_changes(given)
+
+
+def _first_time(given: Circumstances) -> Decision:
+    if given.refresh_mode == "DIFFERENTIAL":
+        raise StateError(
+            f"{given.table} has no baseline to apply changes to",
+            code="PT310",
+            hint="populate it once with a full refresh (refresh --full)",
+        )
+    return Decision(Action.FULL, "not populated yet")
+
+
+def _by_changes(given: Circumstances) -> Decision:
+    total = sum(source.changes for source in given.sources.values())
+    if total == 0:
+        return Decision(Action.NO_DATA, "no changes since the last refresh")
+    if given.refresh_mode == "AUTO":
+        for source in given.sources.values():
+            ratio = source.changes / max(source.rows, 1.0)
+            if ratio > given.max_change_ratio:
+                share = f"{source.changes} changes for about {source.rows:.0f} rows of {source.name}"
+                return Decision(Action.FULL, f"{share}: above the ratio {given.max_change_ratio:g}")
+    return Decision(Action.DIFFERENTIAL, f"{total} changes")

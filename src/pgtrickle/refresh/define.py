@@ -1,0 +1,249 @@
+"""Defining stream tables: registers, changes and drops them with all that belongs to them, each in one transaction.
+
+Called by the API, and by `run.py` when a source's definition changed. Nothing here computes rows: a table is
+populated by its next refresh, at a snapshot taken after the commit, so no lock is held and no change missed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import psycopg
+
+from pgtrickle.apply import merge, state
+from pgtrickle.capture import triggers
+from pgtrickle.capture.source import read_source
+from pgtrickle.catalog import reader as catalog
+from pgtrickle.catalog import writer as record
+from pgtrickle.catalog.names import parse_name, qualify
+from pgtrickle.catalog.reader import StreamTable
+from pgtrickle.catalog.writer import Definition
+from pgtrickle.db import Connection, execute
+from pgtrickle.errors import StateError, Unsupported, UsageError
+from pgtrickle.model import Table, quote
+from pgtrickle.query.compile import Compiled, compile_query
+from pgtrickle.query.fingerprint import fingerprint
+from pgtrickle.refresh.prepared import Prepared, joined_aggregates, prepare
+
+MODES = ("AUTO", "FULL", "DIFFERENTIAL")
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """The mode asked for, the one in effect, and why they differ."""
+
+    asked: str
+    effective: str
+    reason: str | None
+
+
+def create(
+    connection: Connection, name: str, query: str, *, schedule: str | None, refresh_mode: str, cdc_mode: str | None
+) -> int:
+    """Registers a stream table: catalog, storage, state, capture. Commits all or nothing; returns its id."""
+    with connection.transaction():
+        schema, bare = qualify(connection, parse_name(name))
+        _require_free(connection, schema, bare)
+        path = _search_path(connection)
+        compiled, mode = _compile(connection, query, path, refresh_mode)
+        prepared = prepare(connection, 0, schema, bare, compiled)
+        merge.create(connection, prepared.storage)
+        table = _table(connection, schema, bare)
+        definition = _definition(connection, query, path, compiled, mode)
+        pgt_id = record.register(connection, table, definition, schedule=schedule, requested_cdc_mode=cdc_mode)
+        _build(connection, prepare(connection, pgt_id, schema, bare, compiled), mode)
+    return pgt_id
+
+
+def load(connection: Connection, stream: StreamTable) -> Prepared:
+    """Compiles a registered stream table for its refreshes."""
+    with connection.transaction():
+        compiled = compile_query(connection, stream.defining_query, search_path=stream.search_path)
+    if stream.effective_mode == "FULL":
+        compiled = compiled.without_tree()
+    return prepare(connection, stream.pgt_id, stream.pgt_schema, stream.pgt_name, compiled)
+
+
+def redefine(
+    connection: Connection,
+    stream: StreamTable,
+    *,
+    reason: str,
+    query: str | None = None,
+    refresh_mode: str | None = None,
+) -> None:
+    """Defines the table anew, on another query or mode or on sources whose shape changed; its next refresh is from scratch."""
+    with connection.transaction():
+        path = stream.search_path if query is None else _search_path(connection)
+        text = query or stream.defining_query
+        compiled, mode = _compile(connection, text, path, refresh_mode or stream.refresh_mode)
+        prepared = prepare(connection, stream.pgt_id, stream.pgt_schema, stream.pgt_name, compiled)
+        before = [dependency.source_relid for dependency in catalog.dependencies(connection, stream.pgt_id)]
+        _fit_storage(connection, stream, prepared, may_change=query is not None)
+        state.drop(connection, stream.pgt_id)
+        record.redefine(connection, stream.pgt_id, _definition(connection, text, path, compiled, mode))
+        record.mark_reinit(connection, stream.pgt_id, reason)
+        _build(connection, prepared, mode)
+        _release(connection, before)
+
+
+def drop(connection: Connection, stream: StreamTable, *, cascade: bool) -> list[str]:
+    """Drops a stream table and, with `cascade`, those built on it; returns their names."""
+    with connection.transaction():
+        dropped: list[str] = []
+        for consumer in catalog.consumers_of(connection, stream.pgt_relid):
+            if not cascade:
+                raise StateError(
+                    f"the stream table {consumer} reads {stream}", code="PT303", hint="drop it first, or drop with cascade"
+                )
+            dropped += drop(connection, consumer, cascade=True)
+        sources = [dependency.source_relid for dependency in catalog.dependencies(connection, stream.pgt_id)]
+        record.unregister(connection, stream.pgt_id)
+        state.drop(connection, stream.pgt_id)
+        _drop_storage(connection, stream, cascade=cascade)
+        _release(connection, sources)
+    return [*dropped, str(stream)]
+
+
+def _compile(connection: Connection, query: str, search_path: str, refresh_mode: str) -> tuple[Compiled, Mode]:
+    """The compiled query, and the mode it can have; a mode that was asked for by name and cannot be is an error."""
+    if refresh_mode == "IMMEDIATE":
+        raise Unsupported("IMMEDIATE refresh is not available yet", code="PT290", hint="use DIFFERENTIAL")
+    if refresh_mode not in MODES:
+        raise UsageError(
+            f"there is no refresh mode {refresh_mode!r}", code="PT006", hint=f"use one of {', '.join(MODES)}"
+        )
+    compiled = compile_query(connection, query, search_path=search_path)
+    if refresh_mode == "FULL":
+        return compiled.without_tree(), Mode(refresh_mode, "FULL", "refresh mode is FULL")
+    refusal = compiled.refusal or _capture_refusal(connection, compiled)
+    if refusal is None:
+        return compiled, Mode(refresh_mode, "DIFFERENTIAL", None)
+    if refresh_mode == "DIFFERENTIAL":
+        raise refusal
+    return compiled.without_tree(), Mode(refresh_mode, "FULL", str(refusal))
+
+
+def _capture_refusal(connection: Connection, compiled: Compiled) -> Unsupported | None:
+    """Why a source of the query cannot be captured, if one cannot."""
+    for source in compiled.analysis.sources:
+        try:
+            read_source(connection, source.table)
+        except Unsupported as refusal:
+            return refusal
+    return None
+
+
+def _definition(connection: Connection, query: str, path: str, compiled: Compiled, mode: Mode) -> Definition:
+    analysis = compiled.analysis
+    sources = [(source.table, [column.name for column in source.columns]) for source in analysis.sources]
+    return Definition(
+        defining_query=query,
+        normalized_query=analysis.normalised,
+        search_path=path,
+        refresh_mode=mode.asked,
+        effective_mode=mode.effective,
+        mode_reason=mode.reason,
+        source_fingerprint=fingerprint(connection, analysis.dependencies),
+        sources=sources,
+    )
+
+
+def _build(connection: Connection, prepared: Prepared, mode: Mode) -> None:
+    """Creates the state tables, and starts capture of every source."""
+    if mode.effective == "FULL":
+        return
+    joined = joined_aggregates(prepared.tree)
+    for kept in prepared.states.values():
+        state.create(connection, kept, looked_up=kept.aggregate in joined)
+    sources = prepared.compiled.analysis.sources
+    triggers.attach(connection, {source.table: [column.name for column in source.columns] for source in sources})
+
+
+def _release(connection: Connection, sources: list[int]) -> None:
+    """Ends capture of the sources that no stream table needs any more."""
+    for oid in sorted(sources):
+        triggers.detach(connection, oid)
+
+
+def _require_free(connection: Connection, schema: str, name: str) -> None:
+    if catalog.get(connection, schema, name) is not None:
+        raise StateError(
+            f"the stream table {schema}.{name} exists already", code="PT302", hint="choose another name, or alter or drop it"
+        )
+    found = connection.execute(
+        "SELECT to_regnamespace(%s) IS NOT NULL, to_regclass(%s) IS NOT NULL",
+        (quote(schema), f"{quote(schema)}.{quote(name)}"),
+    ).fetchone()
+    assert found is not None
+    if not found[0]:
+        raise UsageError(f"there is no schema {schema}", code="PT005", hint=f"CREATE SCHEMA {quote(schema)} first")
+    if found[1]:
+        raise StateError(f"{schema}.{name} exists already and is no stream table", code="PT302", hint="choose another name")
+
+
+def _table(connection: Connection, schema: str, name: str) -> Table:
+    row = connection.execute("SELECT %s::regclass::oid", (f"{quote(schema)}.{quote(name)}",)).fetchone()
+    assert row is not None
+    return Table(int(str(row[0])), schema, name)
+
+
+def _search_path(connection: Connection) -> str:
+    row = connection.execute("SELECT current_setting('search_path')").fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def _fit_storage(connection: Connection, stream: StreamTable, prepared: Prepared, *, may_change: bool) -> None:
+    """Gives the storage the query's columns; only a new query may change them."""
+    if _has_columns(connection, stream, prepared):
+        return
+    if not may_change:
+        raise StateError(
+            f"a source changed so that {stream} would have other columns",
+            code="PT320",
+            hint="alter the stream table with its query to take the new columns",
+        )
+    acl = _grants(connection, stream)
+    _drop_storage(connection, stream, cascade=False)
+    merge.create(connection, prepared.storage)
+    table = _table(connection, stream.pgt_schema, stream.pgt_name)
+    for grant in acl:
+        execute(connection, grant)
+    record.set_storage(connection, stream.pgt_id, table.oid)
+
+
+def _has_columns(connection: Connection, stream: StreamTable, prepared: Prepared) -> bool:
+    with connection.transaction(force_rollback=True):
+        execute(connection, "SET LOCAL search_path = pg_catalog")  # as when the query's types were named
+        rows = connection.execute(
+            "SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a "
+            "WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
+            (stream.pgt_relid,),
+        ).fetchall()
+    return rows == [(column.name, column.type.name) for column in prepared.storage.columns]
+
+
+def _grants(connection: Connection, stream: StreamTable) -> list[str]:
+    """The statements that give the present readers of the table their rights again."""
+    rows = connection.execute(
+        "SELECT e.privilege_type, CASE WHEN e.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(e.grantee)) END "
+        "FROM pg_class AS c, aclexplode(c.relacl) AS e WHERE c.oid = %s AND e.grantee <> c.relowner",
+        (stream.pgt_relid,),
+    ).fetchall()
+    table = f"{quote(stream.pgt_schema)}.{quote(stream.pgt_name)}"
+    return [f"GRANT {privilege} ON {table} TO {grantee}" for privilege, grantee in rows]
+
+
+def _drop_storage(connection: Connection, stream: StreamTable, *, cascade: bool) -> None:
+    table = f"{quote(stream.pgt_schema)}.{quote(stream.pgt_name)}"
+    try:
+        execute(connection, f"DROP TABLE IF EXISTS {table}{' CASCADE' if cascade else ''}")
+    except psycopg.errors.DependentObjectsStillExist as error:
+        raise StateError(
+            f"other objects depend on {stream}: {error.diag.message_detail}",
+            code="PT303",
+            hint="drop them first, or drop with cascade",
+        ) from error
+
+

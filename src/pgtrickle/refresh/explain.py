@@ -1,0 +1,65 @@
+"""Says how a stream table is maintained: operator tree, delta plan, stages, and each read with the reason for it."""
+
+from __future__ import annotations
+
+from pgtrickle.capture import window
+from pgtrickle.catalog.reader import StreamTable
+from pgtrickle.db import Connection
+from pgtrickle.delta import differentiate
+from pgtrickle.delta.explain import plan as delta_text
+from pgtrickle.query.compile import compile_query
+from pgtrickle.query.explain import tree as tree_text
+from pgtrickle.refresh import facts as ask
+from pgtrickle.refresh.plan import Window, plan_delta
+from pgtrickle.refresh.prepared import Prepared, prepare
+from pgtrickle.spark.explain import physical_text
+from pgtrickle.spark.facts import Facts
+
+_ANY_WINDOW = "1:1:"
+_TYPICAL_CHANGES = 100
+
+
+def explain_query(connection: Connection, query: str) -> str:
+    """How the query would be maintained, or why only FULL refreshes can."""
+    with connection.transaction():
+        compiled = compile_query(connection, query)
+        prepared = prepare(connection, 0, "", "query", compiled)
+    if compiled.tree is None:
+        return f"refresh mode\n  FULL: {compiled.refusal}\n"
+    return _sections(connection, prepared, {}, _ANY_WINDOW)
+
+
+def explain_stream_table(connection: Connection, stream: StreamTable, prepared: Prepared) -> str:
+    """How the stream table is maintained, with the reads its next refresh would choose."""
+    if stream.effective_mode == "FULL":
+        return f"refresh mode\n  FULL: {stream.mode_reason}\n"
+    pending = window.pending(connection, [table.oid for table in prepared.sources], stream.frontier)
+    return _sections(connection, prepared, {oid: found.changes for oid, found in pending.items()}, stream.frontier)
+
+
+def _sections(connection: Connection, prepared: Prepared, changes: dict[int, int], frontier: str) -> str:
+    """With no changes waiting, each source is taken to have a hundred."""
+    oids = [table.oid for table in prepared.sources]
+    supposed = not any(changes.values())
+    if supposed:
+        changes = dict.fromkeys(oids, _TYPICAL_CHANGES)
+    facts = ask.gather(connection, oids, changes)
+    parts = [
+        ("operators", tree_text(prepared.tree)),
+        ("delta plan, every source changed", delta_text(differentiate(prepared.tree, frozenset(oids)))),
+    ]
+    note = f"{_TYPICAL_CHANGES} changes supposed" if supposed else "changes now waiting"
+    for table in prepared.sources:
+        if changes.get(table.oid):
+            physical = _physical(prepared, facts, table.oid, frontier)
+            parts.append((f"reads when only {table} changed ({note})", physical))
+    return "\n".join(f"{title}\n{_indented(text)}" for title, text in parts) + "\n"
+
+
+def _physical(prepared: Prepared, facts: Facts, oid: int, frontier: str) -> str:
+    only = Facts(facts.tables, {oid: facts.changes[oid]})
+    return physical_text(plan_delta(prepared, only, Window(frontier, frontier, frozenset({oid}))))
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())

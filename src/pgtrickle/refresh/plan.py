@@ -1,0 +1,73 @@
+"""Decide, then do: turns a decision into the physical plan that `stages.py` runs and `explain` prints. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pgtrickle.capture.window import changes_sql
+from pgtrickle.model import Column, quote
+from pgtrickle.query.operators import Scan
+from pgtrickle.refresh.prepared import Prepared
+from pgtrickle.spark.facts import Facts
+from pgtrickle.spark.flow import Physical, ReadResult
+from pgtrickle.spark.full import lower_full, whole_query
+from pgtrickle.spark.lower import Names, lower_delta
+
+SMALL_CHANGES = 20_000
+SMALL_ROWS = 200_000
+"""Up to these sizes the driver reads the window and one task does the work; above, tasks read and land."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The changes to apply: those visible in `until` and not in `since`, which the tables `changed` have."""
+
+    since: str
+    until: str
+    changed: frozenset[int]
+
+
+def plan_full(prepared: Prepared, facts: Facts) -> Physical:
+    """The plan of a full refresh; a query without a tree is evaluated whole by PostgreSQL."""
+    if prepared.compiled.tree is None:
+        return whole_query(whole_sql(prepared), result_columns(prepared))
+    return lower_full(prepared.tree, facts, lambda number: prepared.states[number].name)
+
+
+def plan_delta(prepared: Prepared, facts: Facts, window: Window) -> Physical:
+    """The plan of a differential refresh of the window."""
+
+    def changes(scan: Scan) -> str:
+        columns = list(zip(scan.attributes, scan.names, strict=True))
+        return changes_sql(scan.table.oid, columns, window.since, window.until)
+
+    names = Names(
+        changes=changes,
+        state=lambda number: prepared.states[number].name,
+        merged=lambda number: prepared.states[number].changes,
+    )
+    return lower_delta(prepared.tree, window.changed, facts, names)
+
+
+def result_columns(prepared: Prepared) -> tuple[Column, ...]:
+    """The result's columns under the names its rows have on the way: the tree's, or c1, c2, … without one."""
+    if prepared.compiled.tree is not None:
+        return prepared.tree.columns
+    return tuple(
+        Column(f"c{position}", column.type, column.name)
+        for position, column in enumerate(prepared.storage.columns, start=1)
+    )
+
+
+def is_small(physical: Physical, facts: Facts, *, whole: bool) -> bool:
+    """Whether the short path serves: little to read, and not much to land."""
+    landed = max((s.input.rows for s in physical.stages if not isinstance(s, ReadResult)), default=0.0)
+    if whole:
+        return sum(table.rows for table in facts.tables.values()) <= SMALL_CHANGES and landed <= SMALL_ROWS
+    return sum(facts.changes.values()) <= SMALL_CHANGES and landed <= SMALL_ROWS
+
+
+def whole_sql(prepared: Prepared) -> str:
+    """The user's query as PostgreSQL normalised it, under the names of `result_columns`."""
+    names = ", ".join(quote(column.name) for column in result_columns(prepared))
+    return f"SELECT * FROM ({prepared.compiled.analysis.normalised.rstrip('; ')}) AS query({names})"

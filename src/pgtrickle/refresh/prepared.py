@@ -1,0 +1,79 @@
+"""A stream table made ready to refresh: its compiled query, its storage, its state tables. Kept between refreshes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import psycopg
+
+from pgtrickle.apply.merge import Storage
+from pgtrickle.apply.state import StateTable
+from pgtrickle.db import Connection, statement
+from pgtrickle.model import Column, PgType, Table
+from pgtrickle.postgres.weighted import chain
+from pgtrickle.query.compile import Compiled
+from pgtrickle.query.operators import Aggregate, InnerJoin, Operator, walk
+from pgtrickle.spark.full import numbered
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """All a refresh needs to know of a stream table that does not change from one to the next."""
+
+    pgt_id: int
+    compiled: Compiled
+    storage: Storage
+    states: dict[int, StateTable]
+
+    @property
+    def tree(self) -> Operator:
+        assert self.compiled.tree is not None, "only incremental tables have a tree"
+        return self.compiled.tree
+
+    @property
+    def sources(self) -> tuple[Table, ...]:
+        return tuple(source.table for source in self.compiled.analysis.sources)
+
+    def state_below(self, aggregate: Aggregate) -> StateTable | None:
+        """The state an aggregate's input is read from, when that is an aggregate too."""
+        core, _ = chain(aggregate.input)
+        return self.states[numbered(self.tree)[core]] if isinstance(core, Aggregate) else None
+
+
+def prepare(connection: Connection, pgt_id: int, schema: str, name: str, compiled: Compiled) -> Prepared:
+    columns = tuple(Column(column.name, column.type, column.name) for column in compiled.analysis.columns)
+    storage = Storage(schema, name, columns, _hashable_positions(connection, columns))
+    states: dict[int, StateTable] = {}
+    if compiled.tree is not None:
+        for aggregate, number in numbered(compiled.tree).items():
+            keys = tuple(column for column in aggregate.columns if column.name in aggregate.keys)
+            positions = _hashable_positions(connection, keys)
+            hashable = frozenset(key.name for position, key in enumerate(keys) if position in positions)
+            states[number] = StateTable(pgt_id, number, aggregate, hashable)
+    return Prepared(pgt_id, compiled, storage, states)
+
+
+def joined_aggregates(tree: Operator) -> frozenset[Aggregate]:
+    """Aggregates below a join, whose groups are looked up by key."""
+    joins = [node for node in walk(tree) if isinstance(node, InnerJoin)]
+    return frozenset(node for join in joins for node in walk(join) if isinstance(node, Aggregate))
+
+
+def _hashable_positions(connection: Connection, columns: Iterable[Column]) -> frozenset[int]:
+    answers: dict[PgType, bool] = {}
+    return frozenset(
+        position
+        for position, column in enumerate(columns)
+        if answers.setdefault(column.type, _has_hash(connection, column.type))
+    )
+
+
+def _has_hash(connection: Connection, type_: PgType) -> bool:
+    """Whether PostgreSQL can hash the type; asked of it, since arrays, rows and domains depend on what they hold."""
+    try:
+        with connection.transaction(force_rollback=True):
+            connection.execute(statement(f"SELECT hash_record_extended(ROW(NULL::{type_.name}), 0)"))
+    except psycopg.errors.UndefinedFunction:
+        return False
+    return True

@@ -1,0 +1,346 @@
+"""One refresh, from lock to commit: the only place that wires capture, Spark, apply and catalog together.
+
+    lock  →  snapshot S  →  decide  →  plan  →  Spark  →  one transaction: state, result, frontier, history  →  clean up
+
+A crash anywhere leaves the old state or the new one: nothing is visible before the one commit, and what is left
+outside it (staging tables, RUNNING history rows) is removed by the next refresh of the table, under its lock.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import psycopg
+from psycopg import IsolationLevel
+from pyspark.errors import PySparkException
+
+from pgtrickle import db, failpoints
+from pgtrickle.apply import merge, stage
+from pgtrickle.capture import buffer, window
+from pgtrickle.catalog import reader as catalog
+from pgtrickle.catalog import writer as record
+from pgtrickle.catalog.reader import StreamTable
+from pgtrickle.config import Settings
+from pgtrickle.db import Connection
+from pgtrickle.errors import Error, StateError
+from pgtrickle.query.fingerprint import fingerprint
+from pgtrickle.refresh import facts as ask
+from pgtrickle.refresh.decide import Action, Circumstances, Decision, SourceChanges, decide
+from pgtrickle.refresh.define import load, redefine
+from pgtrickle.refresh.plan import Window, is_small, plan_delta, plan_full, result_columns
+from pgtrickle.refresh.prepared import Prepared
+from pgtrickle.refresh.result import RefreshResult
+from pgtrickle.refresh.stages import Connections, SessionFactory, StageRunner
+from pgtrickle.spark.facts import Facts
+from pgtrickle.spark.worker import Snapshot
+
+_LOCK_CLASS = 0x7067_7472  # "pgtr": first key of every stream table's advisory lock
+
+
+@dataclass(slots=True)
+class Refresher:
+    """Refreshes stream tables of one database; keeps its connections and compiled queries warm between refreshes."""
+
+    dsn: str
+    settings: Settings
+    session: SessionFactory
+    _connections: Connections | None = None
+    _prepared: dict[int, tuple[str | None, Prepared]] = field(default_factory=dict)
+
+    def refresh(self, pgt_id: int, *, full: bool = False, initiated_by: str = "MANUAL") -> RefreshResult:
+        """Refreshes one stream table. Raises what went wrong, after recording it."""
+        connections = self._open()
+        with _refresh_lock(connections.aside, pgt_id) as locked:
+            if not locked:
+                return _skipped(connections.aside, pgt_id, initiated_by, "another refresh of the table is under way")
+            if record.close_abandoned(connections.aside, pgt_id):
+                stage.drop_orphans(connections.aside, pgt_id)
+            return _Refresh(self, connections, pgt_id, full, initiated_by).run()
+
+    def close(self) -> None:
+        if self._connections is not None:
+            for connection in (self._connections.reader, self._connections.writer, self._connections.aside):
+                connection.close()
+            self._connections = None
+
+    def prepared(self, stream: StreamTable) -> Prepared:
+        """The compiled stream table, from memory if it was compiled for the same definition."""
+        version = f"{stream.source_fingerprint}/{stream.updated_at}"
+        known = self._prepared.get(stream.pgt_id)
+        if known is not None and known[0] == version:
+            return known[1]
+        prepared = load(self._open().aside, stream)
+        self._prepared[stream.pgt_id] = (version, prepared)
+        return prepared
+
+    def _open(self) -> Connections:
+        known = self._connections
+        if known is not None and not any(c.closed or c.broken for c in (known.reader, known.writer, known.aside)):
+            return known
+        self.close()
+        reader, writer, aside = (
+            db.connect(self.dsn, application_name=f"pgtrickle {role}") for role in ("reader", "writer", "aside")
+        )
+        reader.isolation_level = IsolationLevel.REPEATABLE_READ
+        self._connections = Connections(reader, writer, aside)
+        return self._connections
+
+
+@dataclass(slots=True)
+class _Refresh:
+    """One refresh under way; the caller holds the stream table's lock."""
+
+    owner: Refresher
+    connections: Connections
+    pgt_id: int
+    full: bool
+    initiated_by: str
+    phases: dict[str, float] = field(default_factory=dict)
+    started: float = field(default_factory=time.perf_counter)
+
+    def run(self) -> RefreshResult:
+        stream = self._stream()
+        prepared = self._prepared(stream)
+        while True:
+            with self._snapshot(prepared) as (until, at):
+                stream = self._stream()
+                if fingerprint(self.connections.reader, prepared.compiled.analysis.dependencies) == stream.source_fingerprint:
+                    return self._refresh(stream, prepared, until, at)
+            prepared = self._redefined(stream)
+
+    def _stream(self) -> StreamTable:
+        stream = catalog.by_id(self.connections.aside, self.pgt_id)
+        if stream is None:
+            raise StateError("the stream table was dropped", code="PT301", hint="`pgtrickle status` lists them all.")
+        return stream
+
+    def _prepared(self, stream: StreamTable) -> Prepared:
+        try:
+            return self.owner.prepared(stream)
+        except Error as error:
+            self._fail(None, None, error)
+            raise
+
+    def _redefined(self, stream: StreamTable) -> Prepared:
+        """The sources' shape changed: define the table anew on them, to be computed from scratch."""
+        try:
+            redefine(self.connections.aside, stream, reason="the definition of a source changed")
+        except Error as error:
+            self._fail(None, None, error)
+            raise
+        return self._prepared(self._stream())
+
+    @contextmanager
+    def _snapshot(self, prepared: Prepared) -> Iterator[tuple[str, datetime]]:
+        """A transaction at one snapshot, with the sources protected from DDL while it is read."""
+        reader = self.connections.reader
+        with reader.transaction():
+            if prepared.sources:
+                tables = ", ".join(table.qualified for table in prepared.sources)
+                db.execute(reader, f"LOCK TABLE {tables} IN ACCESS SHARE MODE")
+            row = reader.execute("SELECT pg_current_snapshot()::text, clock_timestamp()").fetchone()
+            assert row is not None and isinstance(row[1], datetime)
+            yield str(row[0]), row[1]
+
+    def _refresh(self, stream: StreamTable, prepared: Prepared, until: str, at: datetime) -> RefreshResult:
+        pending = window.pending(self.connections.reader, self._captured(stream, prepared), stream.frontier)
+        changes = {oid: found.changes for oid, found in pending.items()}
+        facts = ask.gather(self.connections.reader, [table.oid for table in prepared.sources], changes)
+        truncated = frozenset(oid for oid, found in pending.items() if found.truncated)
+        decision = decide(self._circumstances(stream, prepared, facts, truncated))
+        self._time("decide")
+        if decision.action is Action.SKIP:
+            return _skipped(self.connections.aside, self.pgt_id, self.initiated_by, decision.reason)
+        if decision.action is Action.NO_DATA:
+            return self._nothing(decision, until, at)
+        refresh_id = record.start_refresh(self.connections.aside, self.pgt_id, initiated_by=self.initiated_by)
+        try:
+            result = self._work(stream, prepared, decision, facts, refresh_id, until, at)
+        except (Error, psycopg.Error, PySparkException) as error:
+            raised = _as_ours(error)
+            self._fail(refresh_id, decision, raised)
+            raise raised from error
+        self._clean(prepared)
+        return result
+
+    def _captured(self, stream: StreamTable, prepared: Prepared) -> list[int]:
+        return [] if stream.effective_mode == "FULL" else [table.oid for table in prepared.sources]
+
+    def _circumstances(
+        self, stream: StreamTable, prepared: Prepared, facts: Facts, truncated: frozenset[int]
+    ) -> Circumstances:
+        sources = {
+            table.oid: SourceChanges(
+                str(table), facts.tables[table.oid].rows, facts.changes.get(table.oid, 0), table.oid in truncated
+            )
+            for table in prepared.sources
+        }
+        return Circumstances(
+            table=str(stream),
+            refresh_mode=stream.refresh_mode,
+            effective_mode=stream.effective_mode,
+            mode_reason=stream.mode_reason,
+            suspended=stream.status == "SUSPENDED",
+            populated=stream.is_populated,
+            reinitialize=stream.reinit_reason if stream.needs_reinit else None,
+            full_asked=self.full or self.initiated_by == "INITIAL",
+            max_change_ratio=self.owner.settings.differential_max_change_ratio,
+            sources=sources,
+        )
+
+    def _nothing(self, decision: Decision, until: str, at: datetime) -> RefreshResult:
+        aside = self.connections.aside
+        with aside.transaction():
+            refresh_id = record.start_refresh(aside, self.pgt_id, initiated_by=self.initiated_by)
+            record.mark_refreshed(aside, self.pgt_id, frontier=until, data_timestamp=at)
+            return self._finish(aside, refresh_id, decision, merge.Applied(0, 0), 0, until, at)
+
+    def _work(
+        self,
+        stream: StreamTable,
+        prepared: Prepared,
+        decision: Decision,
+        facts: Facts,
+        refresh_id: int,
+        until: str,
+        at: datetime,
+    ) -> RefreshResult:
+        whole = decision.action is not Action.DIFFERENTIAL
+        changed = frozenset(oid for oid, count in facts.changes.items() if count)
+        if whole:
+            physical = plan_full(prepared, facts)
+        else:
+            physical = plan_delta(prepared, facts, Window(stream.frontier, until, changed))
+        exported = str(db.scalar(self.connections.reader, "SELECT pg_export_snapshot()"))
+        small = is_small(physical, facts, whole=whole)
+        session = self.owner.session()
+        self._time("plan")
+        runner = StageRunner(prepared, self.connections, session, Snapshot(self.owner.dsn, exported), whole, small)
+        writer = self.connections.writer
+        try:
+            with writer.transaction():
+                relation = runner.run(physical)
+                self._time("spark")
+                apply = merge.replace if whole else merge.apply_delta
+                applied = apply(writer, prepared.storage, relation, result_columns(prepared))
+                self._time("apply")
+                full_ms = self._elapsed() if whole else None
+                record.mark_refreshed(writer, self.pgt_id, frontier=until, data_timestamp=at, full_ms=full_ms)
+                total = sum(facts.changes.values())
+                result = self._finish(writer, refresh_id, decision, applied, total, until, at)
+                _notify(writer, stream, result)
+                failpoints.reach("before-commit")
+            failpoints.reach("after-commit")
+        finally:
+            runner.drop_staging()
+        return result
+
+    def _finish(
+        self,
+        connection: Connection,
+        refresh_id: int,
+        decision: Decision,
+        applied: merge.Applied,
+        changes: int,
+        until: str,
+        at: datetime,
+    ) -> RefreshResult:
+        duration = record.finish_refresh(
+            connection,
+            refresh_id,
+            status="COMPLETED",
+            action=decision.action,
+            reason=decision.reason,
+            rows_inserted=applied.inserted,
+            rows_deleted=applied.deleted,
+            changes_read=changes,
+            snapshot=until,
+            data_timestamp=at,
+            phases=self.phases,
+        )
+        return RefreshResult(
+            decision.action, decision.reason, applied.inserted, applied.deleted, changes, max(duration, self._elapsed()), self.phases
+        )
+
+    def _fail(self, refresh_id: int | None, decision: Decision | None, error: Error) -> None:
+        """Records a failure and counts it; the connection aside is not part of what failed."""
+        aside = self.connections.aside
+        with aside.transaction():
+            refresh_id = refresh_id or record.start_refresh(aside, self.pgt_id, initiated_by=self.initiated_by)
+            record.finish_refresh(
+                aside,
+                refresh_id,
+                status="FAILED",
+                action=decision.action if decision else None,
+                reason=decision.reason if decision else None,
+                phases=self.phases,
+                error_code=error.code,
+                error=error.message,
+            )
+            most = self.owner.settings.max_consecutive_errors
+            record.mark_failed(aside, self.pgt_id, str(error), max_consecutive_errors=most)
+
+    def _clean(self, prepared: Prepared) -> None:
+        """Removes from the buffers what every consumer has applied."""
+        for table in prepared.sources:
+            frontiers = [consumer.frontier for consumer in catalog.consumers_of(self.connections.aside, table.oid)]
+            buffer.clean(self.connections.aside, table.oid, frontiers, use_truncate=self.owner.settings.cleanup_use_truncate)
+
+    def _elapsed(self) -> float:
+        return (time.perf_counter() - self.started) * 1000
+
+    def _time(self, phase: str) -> None:
+        self.phases[phase] = round(self._elapsed() - sum(self.phases.values()), 3)
+
+
+@contextmanager
+def _refresh_lock(connection: Connection, pgt_id: int) -> Iterator[bool]:
+    """The stream table's lock for this session; false if another session refreshes it now."""
+    row = connection.execute("SELECT pg_try_advisory_lock(%s, %s)", (_LOCK_CLASS, pgt_id)).fetchone()
+    assert row is not None
+    if not row[0]:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        if not connection.closed:
+            connection.execute("SELECT pg_advisory_unlock(%s, %s)", (_LOCK_CLASS, pgt_id))
+
+
+def _skipped(connection: Connection, pgt_id: int, initiated_by: str, reason: str) -> RefreshResult:
+    with connection.transaction():
+        refresh_id = record.start_refresh(connection, pgt_id, initiated_by=initiated_by)
+        duration = record.finish_refresh(connection, refresh_id, status="SKIPPED", action=Action.SKIP, reason=reason)
+    return RefreshResult(Action.SKIP, reason, duration_ms=duration)
+
+
+def _notify(connection: Connection, stream: StreamTable, result: RefreshResult) -> None:
+    message = {
+        "event": "refresh_completed",
+        "table": str(stream),
+        "action": result.action,
+        "rows_inserted": result.rows_inserted,
+        "rows_deleted": result.rows_deleted,
+    }
+    connection.execute("SELECT pg_notify('pg_trickle_alert', %s)", (json.dumps(message),))
+
+
+def _as_ours(error: Error | psycopg.Error | PySparkException) -> Error:
+    """The failure as one of our errors, in PostgreSQL's words where they are in there."""
+    if isinstance(error, Error):
+        return error
+    if isinstance(error, psycopg.Error):
+        message = error.diag.message_primary or str(error)
+        return StateError(f"PostgreSQL refused: {message}", code="PT340", hint=error.diag.message_hint)
+    found = re.search(r"ERROR:\s*(.+)", str(error))
+    if found:
+        return StateError(f"PostgreSQL refused: {found.group(1).strip()}", code="PT340")
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return StateError(f"Spark failed: {lines[-1] if lines else type(error).__name__}", code="PT341")

@@ -1,0 +1,117 @@
+"""Runs the stages of a physical plan: Spark computes, rows land, state is merged. Called by `run.py`, inside its
+writing transaction; returns the SQL of the result's rows there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from pgtrickle import failpoints
+from pgtrickle.apply import stage, state
+from pgtrickle.db import Connection, statement
+from pgtrickle.model import Column
+from pgtrickle.postgres.weighted import Step, run_steps
+from pgtrickle.postgres.wire import WEIGHT, Wire, wire
+from pgtrickle.refresh.facts import ctid_ranges
+from pgtrickle.refresh.prepared import Prepared
+from pgtrickle.spark.evaluate import Evaluator
+from pgtrickle.spark.flow import Flow, LandAggregate, LandResult, Physical, ReadResult
+from pgtrickle.spark.land import to_driver, to_staging
+from pgtrickle.spark.worker import Snapshot
+
+_ARROW = {Wire.INTEGER: pa.int64(), Wire.BOOLEAN: pa.bool_(), Wire.TEXT: pa.string()}
+
+
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """The three of a refresh: at its snapshot, in its transaction, and one that commits at once (staging tables)."""
+
+    reader: Connection
+    writer: Connection
+    aside: Connection
+
+
+@dataclass(slots=True)
+class StageRunner:
+    """Runs one plan. `whole`: a full refresh, whose rows all have weight one and replace what is there."""
+
+    prepared: Prepared
+    connections: Connections
+    session: SparkSession
+    snapshot: Snapshot
+    whole: bool
+    small: bool
+    _staging: list[str] = field(default_factory=list)
+    _landings: int = 0
+
+    def run(self, physical: Physical) -> str:
+        """Runs all stages; returns SQL of the result's weighted rows on the writer."""
+        evaluator = Evaluator(
+            self.session, self.snapshot, self.small, self._read_merged, partial(self._ranges, parts=self._parallelism())
+        )
+        evaluator.expect(s.input for s in physical.stages if not isinstance(s, ReadResult))
+        try:
+            for step in physical.stages:
+                match step:
+                    case LandAggregate(number=number, input=flow, steps=steps):
+                        self._merge(number, self._land(evaluator, flow, steps))
+                    case LandResult(input=flow, steps=steps):
+                        return self._land(evaluator, flow, steps)
+                    case ReadResult(sql=sql):
+                        return sql
+        finally:
+            evaluator.release()
+        raise AssertionError("a physical plan ends with its result")
+
+    def drop_staging(self) -> None:
+        for table in self._staging:
+            stage.drop_staging(self.connections.aside, table)
+        self._staging.clear()
+
+    def _parallelism(self) -> int:
+        return 2 * int(self.session.conf.get("spark.sql.shuffle.partitions") or 1)
+
+    def _ranges(self, table: str, parts: int) -> list[str]:
+        return ctid_ranges(self.connections.reader, table, parts)
+
+    def _land(self, evaluator: Evaluator, flow: Flow, steps: tuple[Step, ...]) -> str:
+        """Brings a flow's rows into PostgreSQL; returns SQL of them after the steps."""
+        frame = evaluator.frame(flow) if self.whole else evaluator.consolidated(flow)
+        self._landings += 1
+        if self.small:
+            rows = to_driver(frame)
+            failpoints.reach("spark-done")
+            table = stage.land_arrow(self.connections.writer, f"pgt_land_{self._landings}", flow.columns, rows)
+        else:
+            table = stage.create_staging(self.connections.aside, self.prepared.pgt_id, flow.columns)
+            self._staging.append(table)
+            failpoints.reach("staging-created")
+            to_staging(frame, self.snapshot.dsn, table)
+            failpoints.reach("spark-done")
+        failpoints.reach("landed")
+        names = ", ".join([*(f'"{column.name}"' for column in flow.columns), WEIGHT])
+        return run_steps(f"SELECT {names} FROM {table}", steps)
+
+    def _merge(self, number: int, landed: str) -> None:
+        kept = self.prepared.states[number]
+        writer, reader = self.connections.writer, self.connections.reader
+        if self.whole:
+            state.rebuild(writer, kept, landed)
+        else:
+            state.merge(writer, reader, kept, self.prepared.state_below(kept.aggregate), landed)
+
+    def _read_merged(self, sql: str, columns: tuple[Column, ...]) -> pa.Table:
+        """Rows of an aggregate below, from the writing transaction, where alone they exist so far."""
+        rows = self.connections.writer.execute(statement(sql)).fetchall()
+        types = [_ARROW[wire(column.type)] for column in columns] + [pa.int64()]
+        names = [column.name for column in columns] + [WEIGHT]
+        values = list(zip(*rows, strict=True)) if rows else [()] * len(names)
+        return pa.table({n: pa.array(list(v), t) for n, v, t in zip(names, values, types, strict=True)})
+
+
+SessionFactory = Callable[[], SparkSession]

@@ -1,0 +1,129 @@
+"""A flow as a Spark DataFrame. The only place that builds DataFrames; called by `refresh/run.py`.
+
+Small windows take the short path: the driver reads them, and every frame has one partition, so a stage is one task and
+needs no shuffle. Large ones are read by tasks. A flow that several others use is computed once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pgtrickle.model import Column
+from pgtrickle.postgres.wire import WEIGHT, quote_spark, spark_schema
+from pgtrickle.spark import worker
+from pgtrickle.spark.flow import RANGE, Concat, Flow, HashJoin, Lookup, Merged, Pair, Read
+
+_SIDE = "side"
+_OTHER_WEIGHT = "other_w"
+
+
+@dataclass(slots=True)
+class Evaluator:
+    """Builds the frames of one refresh. `small`: the short path. `ranges`: the ctid conditions that split a table."""
+
+    session: SparkSession
+    snapshot: worker.Snapshot
+    small: bool
+    read_merged: Callable[[str, tuple[Column, ...]], pa.Table]
+    ranges: Callable[[str], list[str]]
+    _frames: dict[Flow, DataFrame] = field(default_factory=dict)
+    _uses: Counter[Flow] = field(default_factory=Counter)
+    _kept: list[DataFrame] = field(default_factory=list)
+
+    def expect(self, flows: Iterable[Flow]) -> None:
+        """Tells beforehand which flows will be asked for, so that shared ones are kept."""
+        for flow in flows:
+            self._uses[flow] += 1
+            if self._uses[flow] == 1:
+                self.expect(_inputs(flow))
+
+    def frame(self, flow: Flow) -> DataFrame:
+        if flow not in self._frames:
+            frame = self._build(flow)
+            if self._uses[flow] > 1 and not isinstance(flow, Read | Merged):
+                self._kept.append(frame.persist())
+            self._frames[flow] = frame
+        return self._frames[flow]
+
+    def release(self) -> None:
+        for frame in self._kept:
+            frame.unpersist()
+        self._kept.clear()
+
+    def consolidated(self, flow: Flow) -> DataFrame:
+        """The flow with equal rows added up and those of weight zero gone."""
+        names = [quote_spark(column.name) for column in flow.columns]
+        summed = self.frame(flow).groupBy(*names).agg(F.sum(WEIGHT).alias(WEIGHT))
+        return summed.where(f"{WEIGHT} <> 0")
+
+    def _build(self, flow: Flow) -> DataFrame:
+        match flow:
+            case Read():
+                return self._read(flow)
+            case Merged(sql=sql, columns=columns):
+                return self._local(self.read_merged(sql, columns))
+            case Lookup(input=source, sql=sql):
+                return self._map(self.frame(source), worker.look_up(self.snapshot, sql), flow)
+            case Pair():
+                return self._pair(flow)
+            case HashJoin():
+                return self._hash_join(flow)
+            case Concat(flows=flows):
+                return self._concat(flow, [self.frame(part) for part in flows])
+        raise TypeError(f"no frame for {type(flow).__name__}")
+
+    def _read(self, flow: Read) -> DataFrame:
+        if self.small:
+            return self._local(self.snapshot.read(flow.sql))
+        queries = [flow.sql.replace(RANGE, part) for part in self.ranges(flow.split_by)] if flow.split_by else [flow.sql]
+        asked = self.session.createDataFrame(pa.table({"query": queries})).repartition(len(queries))
+        return self._map(asked, worker.read_queries(self.snapshot), flow)
+
+    def _local(self, rows: pa.Table) -> DataFrame:
+        frame = self.session.createDataFrame(rows)
+        return frame.coalesce(1) if self.small else frame
+
+    def _map(self, frame: DataFrame, function: Callable[[worker.Batches], worker.Batches], flow: Flow) -> DataFrame:
+        return self._narrow(frame.mapInArrow(function, spark_schema(flow.columns)))
+
+    def _narrow(self, frame: DataFrame) -> DataFrame:
+        """On the short path one partition: then grouping and joining need no shuffle."""
+        return frame.coalesce(1) if self.small else frame
+
+    def _pair(self, flow: Pair) -> DataFrame:
+        left, right = (self.frame(side).withColumn(_SIDE, F.lit(number)) for number, side in enumerate((flow.left, flow.right)))
+        together = left.unionByName(right, allowMissingColumns=True).coalesce(1)
+        names = [[column.name for column in side.columns] for side in (flow.left, flow.right)]
+        return self._map(together, worker.pair_up(self.snapshot, flow.sql, *names, side=_SIDE), flow)
+
+    def _hash_join(self, flow: HashJoin) -> DataFrame:
+        left = self.frame(flow.left)
+        right = self.frame(flow.right).withColumnRenamed(WEIGHT, _OTHER_WEIGHT)
+        on = [left[one] == right[other] for one, other in flow.keys]
+        joined = left.join(right, on, "inner") if on else left.crossJoin(right)
+        names = [F.col(quote_spark(column.name)) for column in flow.columns]
+        return self._narrow(joined.select(*names, (F.col(WEIGHT) * F.col(_OTHER_WEIGHT)).alias(WEIGHT)))
+
+    def _concat(self, flow: Concat, frames: list[DataFrame]) -> DataFrame:
+        names = [quote_spark(column.name) for column in flow.columns] + [WEIGHT]
+        whole = frames[0].select(*names)
+        for frame in frames[1:]:
+            whole = whole.union(frame.select(*names))
+        return self._narrow(whole)
+
+
+def _inputs(flow: Flow) -> tuple[Flow, ...]:
+    match flow:
+        case Lookup(input=source):
+            return (source,)
+        case Pair(left=left, right=right) | HashJoin(left=left, right=right):
+            return (left, right)
+        case Concat(flows=flows):
+            return flows
+    return ()

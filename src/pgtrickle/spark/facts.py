@@ -1,0 +1,66 @@
+"""What the database says about the sources, on which a read is chosen: sizes, indexes, changes. Pure values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pgtrickle.query.operators import Equality, Scan
+
+_LOOKUP_SECONDS = 30e-6  # one indexed probe, rows back included
+_SCAN_IN_SERVER_SECONDS = 0.3e-6  # one row, read by PostgreSQL for a batch without an index
+_SCAN_TO_SPARK_SECONDS = 3e-6  # one row, carried to Spark and joined there
+_SPARK_JOIN_SECONDS = 0.5  # the shuffle a scan needs
+LOOKUP_BATCH = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """One source: rows (an estimate), first columns of its indexes with rows per value, and if ctid ranges split it."""
+
+    rows: float
+    indexed: Mapping[str, float] = field(default_factory=dict)
+    splittable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All sources, by oid, and the number of changes of each in the window."""
+
+    tables: Mapping[int, TableFacts]
+    changes: Mapping[int, int] = field(default_factory=dict)
+
+    def rows(self, oid: int) -> float:
+        return max(self.tables[oid].rows, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCost:
+    """Estimates for reading the rows of an operand that match a delta."""
+
+    by_lookup: float
+    by_scan: float
+    rows_per_key: float
+    index: str | None
+
+    @property
+    def prefers_lookup(self) -> bool:
+        return self.by_lookup <= self.by_scan
+
+
+def read_cost(facts: Facts, delta_rows: float, scans: tuple[Scan, ...], keys: tuple[Equality, ...]) -> ReadCost:
+    """Cost of joining `delta_rows` with an operand over `scans`; `keys` have the operand's side on the right."""
+    size = sum(facts.rows(scan.table.oid) for scan in scans)
+    by_scan = size * _SCAN_TO_SPARK_SECONDS + _SPARK_JOIN_SECONDS
+    for scan in scans:
+        attributes = dict(zip(scan.names, scan.attributes, strict=True))
+        for key in keys:
+            attribute = attributes.get(key.right.sql.strip('"'))
+            if attribute is not None and attribute in facts.tables[scan.table.oid].indexed:
+                per_key = facts.tables[scan.table.oid].indexed[attribute]
+                by_lookup = delta_rows * max(per_key, 1.0) * _LOOKUP_SECONDS
+                return ReadCost(by_lookup, by_scan, per_key, f"{scan.table}({attribute})")
+    batches = 1 + delta_rows // LOOKUP_BATCH
+    by_lookup = batches * size * _SCAN_IN_SERVER_SECONDS
+    largest = max((facts.rows(scan.table.oid) for scan in scans), default=1.0)
+    return ReadCost(by_lookup, by_scan, 1.0 if keys else largest, None)

@@ -1,0 +1,125 @@
+"""The physical plan: how rows flow through Spark, and the stages of a refresh. Pure values; `explain` prints them.
+
+`lower.py` makes them from a delta plan or an operator tree, `evaluate.py` turns a flow into a DataFrame.
+Every flow yields the wire forms of `columns`, and a weight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pgtrickle.model import Column, Table
+from pgtrickle.postgres.weighted import Step
+from pgtrickle.query.operators import Aggregate
+
+
+RANGE = "/* pgtrickle: ctid range */ true"
+"""Stands in a `Read`'s SQL where a task puts its share of the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Base of all flows; `rows` is an estimate."""
+
+    columns: tuple[Column, ...]
+    rows: float
+
+
+@dataclass(frozen=True, slots=True)
+class Read(Flow):
+    """Rows of one SQL query at the snapshot. With `split_by`, tasks read ranges of that table's ctid.
+
+    `sql` then holds `RANGE` where the condition on ctid goes.
+    """
+
+    sql: str
+    what: str
+    split_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Merged(Flow):
+    """Rows of an aggregate below, read from where its stage left them."""
+
+    sql: str
+    aggregate: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup(Flow):
+    """Each batch of `input` goes to PostgreSQL as arrays and comes back joined (`sql`), at the snapshot."""
+
+    input: Flow
+    sql: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pair(Flow):
+    """Two deltas joined with each other; PostgreSQL evaluates the condition."""
+
+    left: Flow
+    right: Flow
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class HashJoin(Flow):
+    """Spark's own equi-join of two flows on columns both engines compare alike."""
+
+    left: Flow
+    right: Flow
+    keys: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Concat(Flow):
+    """All rows of several flows."""
+
+    flows: tuple[Flow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LandAggregate:
+    """Stage: rows land in PostgreSQL and, after `steps`, are merged with the aggregate's state."""
+
+    number: int
+    aggregate: Aggregate
+    input: Flow
+    steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LandResult:
+    """Stage: rows land in PostgreSQL and, after `steps`, are the result's rows."""
+
+    input: Flow
+    steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """Stage: the result comes from an aggregate's stage with no Spark in between; `sql` reads it."""
+
+    sql: str
+    aggregate: int
+
+
+Stage = LandAggregate | LandResult | ReadResult
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How one operand of a join is read, and why; shown by `explain`."""
+
+    tables: tuple[Table, ...]
+    method: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Physical:
+    """A refresh, ready to run: its stages in order, and the choices made."""
+
+    stages: tuple[Stage, ...]
+    choices: tuple[Choice, ...]

@@ -1,0 +1,156 @@
+"""From an operator tree to the physical plan of a full refresh: Spark scans, joins and lands whole tables. Pure.
+
+A join runs on Spark where both engines compare its keys alike; any other operand is one query of PostgreSQL's that
+Spark carries. Steps over a join are left to the landing, or sent to PostgreSQL when a join is above. Used by
+`refresh/plan.py`, and by `lower.py` for the operands it scans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pgtrickle.model import Column, Expr, quote
+from pgtrickle.postgres.aggregate import outputs
+from pgtrickle.postgres.weighted import Step, chain, rename, run_steps, weigh
+from pgtrickle.postgres.wire import receive_arrays, send_rows, travels_as_itself, wire
+from pgtrickle.query import render
+from pgtrickle.query.operators import Aggregate, Equality, Filter, InnerJoin, Operator, Scan, UnionAll, walk
+from pgtrickle.spark.facts import Facts
+from pgtrickle.spark.flow import RANGE, Concat, Flow, HashJoin, LandAggregate, LandResult, Lookup, Merged, Physical
+from pgtrickle.spark.flow import Read, ReadResult, Stage
+
+
+def lower_full(tree: Operator, facts: Facts, merged: Callable[[int], str]) -> Physical:
+    """The physical plan of a full refresh; `merged` names the new state of an aggregate once landed."""
+    lowering = FullLowering(tree, facts, merged)
+    core, steps = chain(tree)
+    if isinstance(core, Aggregate):
+        number = lowering.land(core)
+        lowering.stages.append(ReadResult(run_steps(lowering.finished(core, number), steps), number))
+    else:
+        flow, pending = lowering.flow(tree)
+        lowering.stages.append(LandResult(flow, pending))
+    return Physical(tuple(lowering.stages), ())
+
+
+def whole_query(sql: str, columns: tuple[Column, ...]) -> Physical:
+    """The physical plan for a query that only PostgreSQL can evaluate: Spark carries its rows."""
+    read = Read(columns, 0.0, send_rows(weigh(sql, [column.name for column in columns]), columns), "the whole query")
+    return Physical((LandResult(read),), ())
+
+
+def numbered(tree: Operator) -> dict[Aggregate, int]:
+    """The aggregates of a tree with the numbers their state tables bear."""
+    aggregates = dict.fromkeys(node for node in walk(tree) if isinstance(node, Aggregate))
+    return {aggregate: number for number, aggregate in enumerate(aggregates, start=1)}
+
+
+@dataclass(slots=True)
+class FullLowering:
+    """Lowers one tree; `stages` are the landings its aggregates need."""
+
+    tree: Operator
+    facts: Facts
+    merged: Callable[[int], str]
+    stages: list[Stage] = field(default_factory=list)
+
+    def land(self, aggregate: Aggregate) -> int:
+        number = numbered(self.tree)[aggregate]
+        flow, pending = self.flow(aggregate.input)
+        self.stages.append(LandAggregate(number, aggregate, flow, pending))
+        return number
+
+    def finished(self, aggregate: Aggregate, number: int) -> str:
+        return weigh(outputs(aggregate, f"SELECT * FROM {self.merged(number)}"), aggregate.names)
+
+    def evaluated(self, operator: Operator) -> Flow:
+        """The operator's rows with nothing pending."""
+        flow, pending = self.flow(operator)
+        return evaluate_steps(flow, pending)
+
+    def flow(self, operator: Operator) -> tuple[Flow, tuple[Step, ...]]:
+        """The rows of the operator, and the steps on top that were left to do."""
+        core, steps = chain(operator)
+        columns = operator.columns
+        match core:
+            case Scan():
+                return self._scan(core, columns, steps), ()
+            case UnionAll(branches=branches):
+                flows = tuple(self.evaluated(rename(branch, core)) for branch in branches)
+                return concat(core.columns, flows), steps
+            case Aggregate():
+                number = self.land(core)
+                sql = send_rows(run_steps(self.finished(core, number), steps), columns)
+                return Merged(columns, 1000.0, sql, number), ()
+            case InnerJoin():
+                return self._join(core, columns, steps)
+        raise TypeError(f"no full evaluation of {type(core).__name__}")
+
+    def _scan(self, scan: Scan, columns: tuple[Column, ...], steps: tuple[Step, ...]) -> Flow:
+        facts = self.facts.tables[scan.table.oid]
+        attributes = [f"{quote(a)} AS {quote(n)}" for a, n in zip(scan.attributes, scan.names, strict=True)]
+        rows = f"SELECT {', '.join([*attributes, '1::bigint AS w'])} FROM {scan.table.qualified} WHERE {RANGE}"
+        split_by = scan.table.qualified if facts.splittable else None
+        return Read(columns, facts.rows, send_rows(run_steps(rows, steps), columns), f"table {scan.table}", split_by)
+
+    def _join(self, node: InnerJoin, columns: tuple[Column, ...], steps: tuple[Step, ...]) -> tuple[Flow, tuple[Step, ...]]:
+        keys = spark_keys(node.equalities, node.columns)
+        has_state = any(isinstance(below, Aggregate) for below in walk(node))
+        if not keys and not has_state:
+            relation = run_steps(weigh(render.select(node), node.names), steps)
+            return Read(columns, 1000.0, send_rows(relation, columns), "a join evaluated by PostgreSQL"), ()
+        left, right = self.evaluated(node.left), self.evaluated(node.right)
+        joined = HashJoin(node.columns, max(left.rows, right.rows), left, right, keys)
+        return joined, (*residual(node.condition, node.columns, keys, node.equalities), *steps)
+
+
+def spark_keys(equalities: tuple[Equality, ...], columns: tuple[Column, ...]) -> tuple[tuple[str, str], ...]:
+    """The pairs of plain columns among the equalities on which Spark and PostgreSQL agree."""
+    types = {column.name: column.type for column in columns}
+    keys = []
+    for equality in equalities:
+        if not (_is_column(equality.left) and _is_column(equality.right)):
+            continue
+        one, other = equality.left.columns[0], equality.right.columns[0]
+        alike = wire(types[one]) is wire(types[other])
+        if alike and travels_as_itself(types[one]) and travels_as_itself(types[other]):
+            keys.append((one, other))
+    return tuple(keys)
+
+
+def _is_column(expression: Expr) -> bool:
+    return len(expression.columns) == 1 and expression.sql.strip('"') == expression.columns[0]
+
+
+def residual(
+    condition: Expr | None,
+    columns: tuple[Column, ...],
+    keys: tuple[tuple[str, str], ...],
+    equalities: tuple[Equality, ...],
+) -> tuple[Step, ...]:
+    """The filter a hash join on some of the condition's equalities still needs: none, or the whole condition."""
+    if condition is None or (len(keys) == len(equalities) == _conjuncts(condition)):
+        return ()
+    return (Filter(columns, Operator(columns), condition),)
+
+
+def _conjuncts(condition: Expr) -> int:
+    """How many conjuncts a condition has at most: every AND in the text counts, quoted or not."""
+    return condition.sql.upper().count(" AND ") + 1
+
+
+def evaluate_steps(flow: Flow, steps: tuple[Step, ...]) -> Flow:
+    """The flow after the steps, which PostgreSQL evaluates over rows sent to it."""
+    if not steps:
+        return flow
+    columns = steps[-1].columns
+    sql = send_rows(run_steps(receive_arrays(flow.columns), steps), columns)
+    return Lookup(columns, flow.rows, flow, sql, "expressions")
+
+
+def concat(columns: tuple[Column, ...], flows: tuple[Flow, ...]) -> Flow:
+    if len(flows) == 1:
+        return flows[0]
+    return Concat(columns, sum(flow.rows for flow in flows), flows)
+

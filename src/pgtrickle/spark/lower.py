@@ -1,0 +1,214 @@
+"""From a delta plan to the physical plan: which rows Spark's tasks read, look up, join and land. Pure.
+
+Filters and projections are written into the query that reads the rows below them, so PostgreSQL evaluates them.
+A delta meets the other side of a join by lookup (its rows travel to PostgreSQL in batches) or by a scan that Spark
+joins, whichever `facts` say is cheaper. A side that keeps state is read from its state table, which is the side
+before the window; any other side is read at the snapshot, which is after it. Where a rule asks for the other
+version, the difference is the join with that side's own delta. Called by `refresh/plan.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pgtrickle.delta import differentiate
+from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus, is_empty
+from pgtrickle.model import Expr, Table
+from pgtrickle.postgres import aggregate as aggregate_sql
+from pgtrickle.postgres.weighted import Step, both, chain, join, rename, run_steps, weigh
+from pgtrickle.postgres.wire import receive_arrays, send_rows
+from pgtrickle.query import render
+from pgtrickle.query.operators import Aggregate, Equality, InnerJoin, Operator, Scan, UnionAll, walk
+from pgtrickle.spark.facts import Facts, ReadCost, read_cost
+from pgtrickle.spark.flow import (
+    Choice,
+    Flow,
+    HashJoin,
+    LandAggregate,
+    LandResult,
+    Lookup,
+    Merged,
+    Pair,
+    Physical,
+    Read,
+    ReadResult,
+    Stage,
+)
+from pgtrickle.spark.full import FullLowering, concat, evaluate_steps, numbered, residual, spark_keys
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Where things are in PostgreSQL: the window of a source, an aggregate's state, its stage's output."""
+
+    changes: Callable[[Scan], str]
+    state: Callable[[int], str]
+    merged: Callable[[int], str]
+
+
+def lower_delta(tree: Operator, changed: frozenset[int], facts: Facts, names: Names) -> Physical:
+    """The physical plan of a differential refresh in which the tables `changed` have changes."""
+    return _DeltaLowering(tree, changed, facts, names).physical()
+
+
+@dataclass(frozen=True, slots=True)
+class _On:
+    """How a delta (left) meets an operand (right)."""
+
+    condition: Expr | None
+    equalities: tuple[Equality, ...]
+
+
+@dataclass(slots=True)
+class _DeltaLowering:
+    tree: Operator
+    changed: frozenset[int]
+    facts: Facts
+    names: Names
+    stages: list[Stage] = field(default_factory=list)
+    choices: list[Choice] = field(default_factory=list)
+    landed: set[int] = field(default_factory=set)
+
+    def physical(self) -> Physical:
+        plan = differentiate(self.tree, self.changed)
+        core, steps = chain(plan)
+        if isinstance(core, AggregateDelta):
+            number = self._land(core)
+            self.stages.append(ReadResult(run_steps(self.names.merged(number), steps), number))
+        else:
+            self.stages.append(LandResult(self._flow(plan, ())))
+        return Physical(tuple(self.stages), tuple(dict.fromkeys(self.choices)))
+
+    def _land(self, node: AggregateDelta) -> int:
+        number = numbered(self.tree)[node.aggregate]
+        if number not in self.landed:
+            self.landed.add(number)
+            self.stages.append(LandAggregate(number, node.aggregate, self._flow(node.delta, ())))
+        return number
+
+    def _flow(self, plan: Operator, above: tuple[Step, ...]) -> Flow:
+        """The rows of a delta plan after the steps `above` it."""
+        core, steps = chain(plan)
+        steps += above
+        columns = steps[-1].columns if steps else core.columns
+        match core:
+            case Changes(scan=scan):
+                sql = send_rows(run_steps(self.names.changes(scan), steps), columns)
+                return Read(columns, 2.0 * self.facts.changes.get(scan.table.oid, 0), sql, f"changes of {scan.table}")
+            case Plus(terms=terms):
+                return concat(columns, tuple(self._flow(term, steps) for term in terms))
+            case UnionAll(branches=branches):
+                return concat(columns, tuple(self._flow(rename(branch, core), steps) for branch in branches))
+            case AggregateDelta():
+                number = self._land(core)
+                sql = send_rows(run_steps(self.names.merged(number), steps), columns)
+                return Merged(columns, 1000.0, sql, number)
+            case InnerJoin():
+                return self._join(core, steps)
+        raise TypeError(f"not a delta plan: {type(core).__name__}")
+
+    def _join(self, node: InnerJoin, steps: tuple[Step, ...]) -> Flow:
+        if isinstance(node.right, After | Before):
+            delta, side, equalities = node.left, node.right, node.equalities
+        elif isinstance(node.left, After | Before):
+            delta, side, equalities = node.right, node.left, _flipped(node.equalities)
+        else:
+            raise TypeError("a join of a delta plan has one side that is not a delta")
+        return self._against(self._flow(delta, ()), side, _On(node.condition, equalities), steps)
+
+    def _against(self, flow: Flow, side: After | Before, on: _On, steps: tuple[Step, ...]) -> Flow:
+        """ΔX ⋈ side: the version at hand, corrected by ΔX ⋈ Δside where the rule asks for the other one."""
+        operand, wants_after = side.operator, isinstance(side, After)
+        core, own_steps = chain(operand)
+        if isinstance(core, Aggregate):
+            at_hand, is_after = self._state(flow, core, own_steps, operand, on, steps), False
+        elif _mixes_versions(operand):
+            return self._split(flow, side, on, steps)
+        else:
+            at_hand, is_after = self._tables(flow, operand, on, steps), True
+        own_delta = differentiate(operand, self.changed)
+        if wants_after == is_after or is_empty(own_delta):
+            return at_hand
+        correction = self._pair(flow, self._flow(own_delta, ()), on, steps, sign=1 if wants_after else -1)
+        return concat(at_hand.columns, (at_hand, correction))
+
+    def _state(
+        self, flow: Flow, core: Aggregate, own_steps: tuple[Step, ...], operand: Operator, on: _On, steps: tuple[Step, ...]
+    ) -> Flow:
+        """The delta joined with what an aggregate was before the window."""
+        kept = f"SELECT * FROM {self.names.state(numbered(self.tree)[core])}"
+        relation = run_steps(weigh(aggregate_sql.outputs(core, kept), core.names), own_steps)
+        self.choices.append(Choice(_tables(operand), "lookup", "in the aggregate's state"))
+        return self._lookup(flow, relation, operand, on, steps, rows_per_key=1.0)
+
+    def _tables(self, flow: Flow, operand: Operator, on: _On, steps: tuple[Step, ...]) -> Flow:
+        """The delta joined with an operand at the snapshot, by lookup or scan."""
+        scans = tuple(node for node in walk(operand) if isinstance(node, Scan))
+        cost = read_cost(self.facts, flow.rows, scans, on.equalities)
+        keys = spark_keys(on.equalities, flow.columns + operand.columns)
+        if keys and not cost.prefers_lookup:
+            self._choose(operand, "scan", cost, flow)
+            scanned = FullLowering(self.tree, self.facts, self.names.merged).evaluated(operand)
+            joined = HashJoin(flow.columns + operand.columns, flow.rows, flow, scanned, keys)
+            return evaluate_steps(joined, (*residual(on.condition, joined.columns, keys, on.equalities), *steps))
+        self._choose(operand, "lookup", cost, flow)
+        relation = weigh(render.select(operand), operand.names)
+        return self._lookup(flow, relation, operand, on, steps, cost.rows_per_key)
+
+    def _choose(self, operand: Operator, method: str, cost: ReadCost, flow: Flow) -> None:
+        index = f"index on {cost.index}" if cost.index else "no index on the key"
+        estimate = f"lookup {cost.by_lookup:.3f} s, scan {cost.by_scan:.3f} s"
+        self.choices.append(Choice(_tables(operand), method, f"{index}; about {flow.rows:.0f} rows to match; {estimate}"))
+
+    def _lookup(
+        self, flow: Flow, relation: str, operand: Operator, on: _On, steps: tuple[Step, ...], rows_per_key: float
+    ) -> Flow:
+        names = [column.name for column in flow.columns]
+        joined = join(receive_arrays(flow.columns), names, relation, operand.names, on.condition)
+        columns = steps[-1].columns if steps else flow.columns + operand.columns
+        what = ", ".join(str(table) for table in _tables(operand))
+        sql = send_rows(run_steps(joined, steps), columns)
+        return Lookup(columns, flow.rows * max(rows_per_key, 1.0), flow, sql, what)
+
+    def _pair(self, left: Flow, right: Flow, on: _On, steps: tuple[Step, ...], sign: int) -> Flow:
+        """ΔX ⋈ Δside, both sent to PostgreSQL, which evaluates the condition."""
+        first = receive_arrays(left.columns)
+        second = receive_arrays(right.columns, first=len(left.columns) + 2)
+        names = [column.name for column in left.columns], [column.name for column in right.columns]
+        joined = join(first, names[0], second, names[1], on.condition, sign)
+        columns = steps[-1].columns if steps else left.columns + right.columns
+        return Pair(columns, left.rows, left, right, send_rows(run_steps(joined, steps), columns))
+
+    def _split(self, flow: Flow, side: After | Before, on: _On, steps: tuple[Step, ...]) -> Flow:
+        """ΔX ⋈ (A ⋈ B) as (ΔX ⋈ A) ⋈ B: each part is read in its own way."""
+        operand, version = side.operator, type(side)
+        assert isinstance(operand, InnerJoin)
+        near, far, equalities = operand.left, operand.right, operand.equalities
+        if any(set(e.right.columns) <= set(far.names) for e in on.equalities):
+            near, far, equalities = far, near, _flipped(equalities)
+        keys = tuple(e for e in on.equalities if set(e.right.columns) <= set(near.names))
+        halfway = self._against(flow, version(near.columns, near), _On(_all_hold(keys), keys), ())
+        condition = both(on.condition, operand.condition)
+        return self._against(halfway, version(far.columns, far), _On(condition, equalities), steps)
+
+
+def _mixes_versions(operand: Operator) -> bool:
+    """Whether the operand joins tables (read after the window) with state (kept from before it)."""
+    return isinstance(operand, InnerJoin) and any(isinstance(node, Aggregate) for node in walk(operand))
+
+
+def _flipped(equalities: tuple[Equality, ...]) -> tuple[Equality, ...]:
+    return tuple(Equality(equality.right, equality.left) for equality in equalities)
+
+
+def _all_hold(equalities: tuple[Equality, ...]) -> Expr | None:
+    condition: Expr | None = None
+    for equality in equalities:
+        columns = equality.left.columns + equality.right.columns
+        condition = both(condition, Expr(f"{equality.left.sql} = {equality.right.sql}", columns))
+    return condition
+
+
+def _tables(operand: Operator) -> tuple[Table, ...]:
+    return tuple(node.table for node in walk(operand) if isinstance(node, Scan))

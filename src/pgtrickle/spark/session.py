@@ -1,0 +1,172 @@
+"""The one warm SparkSession of this process. `api` and the tests open it here; the rest of `spark/` is handed it.
+
+Local by default; any master or a Spark Connect address (`sc://…`) by configuration. Quiet: the terminal belongs to the
+user, Spark's own log goes to a file.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+
+from pgtrickle.directories import cache_home
+from pgtrickle.errors import EnvironmentProblem
+from pgtrickle.spark import java
+
+SQL_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.adaptive.enabled": "false",  # re-planning costs more than it saves on small deltas
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.fallback.enabled": "false",
+}
+
+# pyspark prints each SQL error to stderr besides raising it.
+ECHOES = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    session: SparkSession
+    master: str
+    settings: Mapping[str, str]
+
+
+_lock = threading.Lock()
+_open: _Open | None = None
+
+
+def session(master: str = "local[*]", settings: Mapping[str, str] | None = None) -> SparkSession:
+    """The session of this process, started if need be. `settings` are Spark's own names and win over ours.
+
+    A second call returns the same session; with another master or other settings it is an error, since one process
+    has one Spark.
+    """
+    global _open
+    with _lock:
+        if _open is not None and not _alive(_open):
+            _open = None
+        if _open is None:
+            for name in ECHOES:
+                PySparkLogger.getLogger(name).disabled = True
+            asked = dict(settings or {})
+            _open = _Open(_connect(master, asked) if master.startswith("sc://") else _start(master, asked), master, asked)
+        elif _open.master != master or (settings is not None and dict(settings) != _open.settings):
+            raise EnvironmentProblem(
+                f"Spark already runs in this process, with master {_open.master}",
+                code="PT512",
+                hint="use the same master and settings, or call pgtrickle.spark.session.stop() first",
+            )
+        return _open.session
+
+
+def stop() -> None:
+    """Stop the session, if there is one. The next `session()` starts anew."""
+    global _open
+    with _lock:
+        if _open is not None:
+            _open.session.stop()
+            _open = None
+
+
+def log_file() -> Path:
+    """Where Spark's warnings and errors go."""
+    return cache_home() / "spark.log"
+
+
+def _alive(opened: _Open) -> bool:
+    if opened.master.startswith("sc://"):
+        return not opened.session.is_stopped  # type: ignore[attr-defined]
+    return SparkContext._active_spark_context is not None
+
+
+def _connect(master: str, settings: Mapping[str, str]) -> SparkSession:
+    try:
+        builder = SparkSession.builder.remote(master)
+        for name, value in {**SQL_SETTINGS, **settings}.items():
+            builder = builder.config(name, value)
+        return builder.getOrCreate()
+    except (ImportError, PySparkException) as error:
+        raise EnvironmentProblem(
+            f"cannot use Spark Connect at {master}: {error}",
+            code="PT513",
+            hint="check the address, and that pip install 'pgtrickle[connect]' was done",
+        ) from error
+
+
+def _start(master: str, settings: Mapping[str, str]) -> SparkSession:
+    if SparkContext._active_spark_context is not None:
+        raise EnvironmentProblem(
+            "this process has a Spark session of its own already",
+            code="PT512",
+            hint="hand it over: pgtrickle.connect(spark=your_session)",
+        )
+    local = master.startswith("local")
+    found = java.find()
+    environment = {"JAVA_HOME": str(java.shim_home(found))}
+    if local:
+        environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    log_file().parent.mkdir(parents=True, exist_ok=True)
+    with as_file(files("pgtrickle.spark") / "log4j2.properties") as log_config, _environment(environment):
+        builder = SparkSession.builder.master(master)
+        for name, value in {**_settings(master, found, log_config), **settings}.items():
+            builder = builder.config(name, value)
+        try:
+            return builder.getOrCreate()
+        except (Py4JError, PySparkException, OSError) as error:
+            raise EnvironmentProblem(
+                f"Spark does not start with master {master} on {found.executable} (Java {found.version}): {error}",
+                code="PT511",
+                hint=f"see {log_file()}",
+            ) from error
+
+
+def _settings(master: str, found: java.Java, log_config: Path) -> dict[str, str]:
+    options = [f"-Dlog4j2.configurationFile={log_config.as_uri()}", f"-Dpgtrickle.spark.log={log_file()}"]
+    if found.version >= 23:
+        options.append("--sun-misc-unsafe-memory-access=allow")  # else Java warns of what Spark uses
+    if found.version >= 22:
+        options.append("--enable-native-access=ALL-UNNAMED")
+    chosen = {
+        **SQL_SETTINGS,
+        "spark.app.name": "pgtrickle",
+        "spark.driver.memory": "2g",
+        "spark.driver.extraJavaOptions": " ".join(f'"{option}"' for option in options),
+        "spark.scheduler.mode": "FAIR",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "WARN",  # stated, so that Spark does not announce its default
+        "spark.sql.warehouse.dir": (Path(tempfile.gettempdir()) / "pgtrickle-warehouse").as_uri(),  # unused, not in cwd
+        "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
+    }
+    if master.startswith("local"):
+        chosen |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    return chosen
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Set variables while Spark starts: it copies what it needs, and the user's environment stays the user's."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,148 @@
+"""What runs inside Spark's tasks: reading, looking up and landing rows over the task's own connection.
+
+A connection is kept by the Python worker between tasks, but never a transaction: each task opens one at the refresh's
+exported snapshot and ends it, so an idle worker holds nothing back. Rows go as Arrow both ways. Sent to the executors
+by `evaluate.py` and `land.py`; the driver reads small windows through it too.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import adbc_driver_postgresql.dbapi as adbc
+import psycopg
+import pyarrow as pa
+from pyspark import TaskContext
+
+from pgtrickle import db
+from pgtrickle.postgres.copy import copy_arrow
+from pgtrickle.postgres.wire import WEIGHT
+
+Batches = Iterator[pa.RecordBatch]
+_kept = threading.local()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Where a task reads: the server, and the snapshot the refresh exported there."""
+
+    dsn: str
+    name: str
+
+    @contextmanager
+    def cursor(self) -> Iterator[adbc.Cursor]:
+        """A cursor in a transaction at the snapshot."""
+        with _connection(self.dsn).cursor() as cursor:
+            cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            try:
+                cursor.execute(f"SET TRANSACTION SNAPSHOT '{self.name}'")
+                yield cursor
+            finally:
+                cursor.execute("ROLLBACK")
+
+    def read(self, sql: str) -> pa.Table:
+        with self.cursor() as cursor:
+            cursor.execute(sql)
+            return cursor.fetch_arrow_table()
+
+
+def _connection(dsn: str) -> adbc.Connection:
+    connections: dict[str, adbc.Connection] = _kept.__dict__.setdefault("connections", {})
+    connection = connections.get(dsn)
+    if connection is not None and not _alive(connection):
+        del connections[dsn]
+        connection = None
+    if connection is None:
+        connection = connections[dsn] = adbc.connect(dsn, autocommit=True)
+        with connection.cursor() as cursor:
+            for name, value in db.SESSION_SETTINGS.items():
+                cursor.execute(f"SET {name} = '{value}'")
+    return connection
+
+
+def _alive(connection: adbc.Connection) -> bool:
+    """Whether a kept connection still answers: the server may have restarted since."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+            cursor.fetchone()
+    except adbc.Error:
+        return False
+    return True
+
+
+def read_queries(snapshot: Snapshot) -> Callable[[Batches], Batches]:
+    """Runs each query of the one-column rows it is given, and yields their rows."""
+
+    def run(batches: Batches) -> Batches:
+        with snapshot.cursor() as cursor:
+            for batch in batches:
+                for query in batch.column(0).to_pylist():
+                    cursor.execute(query)
+                    yield from cursor.fetch_record_batch()
+
+    return run
+
+
+def look_up(snapshot: Snapshot, sql: str) -> Callable[[Batches], Batches]:
+    """Sends each batch to PostgreSQL as one array a column, and yields what the query makes of it."""
+
+    def run(batches: Batches) -> Batches:
+        with snapshot.cursor() as cursor:
+            for batch in batches:
+                if batch.num_rows:
+                    cursor.execute(sql, parameters=_arrays(batch.columns))
+                    yield from cursor.fetch_record_batch()
+
+    return run
+
+
+def pair_up(snapshot: Snapshot, sql: str, left: list[str], right: list[str], side: str) -> Callable[[Batches], Batches]:
+    """Sends the rows of both deltas (told apart by the `side` column) in one query."""
+
+    def run(batches: Batches) -> Batches:
+        rows = list(batches)
+        if not rows:
+            return
+        table = pa.Table.from_batches(rows)
+        is_left = pa.compute.equal(table[side], 0)
+        parts = [
+            table.filter(is_left).select([*left, WEIGHT]),
+            table.filter(pa.compute.invert(is_left)).select([*right, WEIGHT]),
+        ]
+        if not all(part.num_rows for part in parts):
+            return
+        with snapshot.cursor() as cursor:
+            cursor.execute(sql, parameters=_arrays([c.combine_chunks() for part in parts for c in part.columns]))
+            yield from cursor.fetch_record_batch()
+
+    return run
+
+
+def _arrays(columns: list[pa.Array]) -> pa.RecordBatch:
+    """One row whose values are the columns, as arrays."""
+    lists = [pa.ListArray.from_arrays(pa.array([0, len(column)], pa.int32()), column) for column in columns]
+    return pa.RecordBatch.from_arrays(lists, names=[f"p{position}" for position in range(len(lists))])
+
+
+def land(dsn: str, table: str) -> Callable[[Batches], Batches]:
+    """Copies the rows of a task into a staging table, once even if the task is tried again; yields their number."""
+
+    def run(batches: Batches) -> Batches:
+        context = TaskContext.get()
+        assert context is not None
+        part, landed = context.partitionId(), 0
+        with psycopg.connect(dsn) as connection:
+            db.prepare_session(connection)
+            if context.attemptNumber() > 0:
+                connection.execute(f"DELETE FROM {table} WHERE part = %s", (part,))
+            for batch in batches:
+                rows = pa.Table.from_batches([batch])
+                landed += rows.num_rows
+                copy_arrow(connection, table, rows.append_column("part", pa.repeat(part, rows.num_rows)))
+        yield pa.RecordBatch.from_pydict({"landed": [landed]})
+
+    return run
