@@ -1,0 +1,121 @@
+"""What PostgreSQL says about a query: values only, made by `analyze.py`, read by `build.py` and by callers. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pgtrickle.errors import Unsupported
+from pgtrickle.model import PgType, Table
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A column of a source; `generated` is pg_attribute.attgenerated ('' if it is an ordinary column)."""
+
+    number: int
+    name: str
+    type: PgType
+    generated: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputColumn:
+    """A column of the query's result."""
+
+    name: str
+    type: PgType
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRelation:
+    """A relation the query reads, directly or through views.
+
+    `kind` is pg_class.relkind (r, p, f, m, S); `attributes` are all its live columns, `used` the numbers of those
+    read; `children` are partitions or inheritance children, all levels.
+    """
+
+    table: Table
+    kind: str
+    attributes: tuple[Attribute, ...]
+    used: frozenset[int]
+    children: tuple[int, ...]
+    system: bool
+    primary_key: tuple[str, ...]
+
+    @property
+    def columns(self) -> tuple[Attribute, ...]:
+        """The columns used."""
+        return tuple(attribute for attribute in self.attributes if attribute.number in self.used)
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A query in PostgreSQL's normalised text, every name qualified; `aggregates` counts its aggregate calls."""
+
+    sql: str
+    aggregates: int
+
+
+@dataclass(frozen=True, slots=True)
+class InlinedView:
+    """A view among the sources; its body takes its place."""
+
+    table: Table
+    columns: tuple[str, ...]
+    body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function, aggregate or operator's function that the query calls."""
+
+    oid: int
+    schema: str
+    name: str
+    arguments: str
+    volatility: str
+    kind: str
+    returns_set: bool
+    builtin: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """What a plan depends on, by oid: the argument of `fingerprint()`. Plain integers, so that it can be stored."""
+
+    relations: tuple[tuple[int, tuple[int, ...]], ...]
+    views: tuple[int, ...]
+    functions: tuple[int, ...]
+    constraints: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """The answer of `analyze()`. `reasons` say why it cannot be maintained incrementally; empty if it may be."""
+
+    sql: str
+    body: Body
+    columns: tuple[OutputColumn, ...]
+    sources: tuple[SourceRelation, ...]
+    views: tuple[InlinedView, ...]
+    functions: tuple[Function, ...]
+    constraints: tuple[int, ...]
+    reasons: tuple[Unsupported, ...]
+
+    @property
+    def normalised(self) -> str:
+        """The query as PostgreSQL prints it, every name qualified: means the same under any search_path."""
+        return self.body.sql
+
+    @property
+    def incremental(self) -> bool:
+        return not self.reasons
+
+    @property
+    def dependencies(self) -> Dependencies:
+        return Dependencies(
+            relations=tuple((source.table.oid, tuple(sorted(source.used))) for source in self.sources),
+            views=tuple(view.table.oid for view in self.views),
+            functions=tuple(sorted(function.oid for function in self.functions if not function.builtin)),
+            constraints=self.constraints,
+        )

@@ -1,0 +1,249 @@
+"""Lets PostgreSQL analyse a defining query: names, types, sources, functions. Called by `compile.py` and by `alter`.
+
+The query becomes a temporary view in a savepoint; what PostgreSQL stored for that view is the analysis. Its errors
+become QueryError with the position in the user's text. What only FULL refresh can do is data (`Analysis.reasons`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+
+from pgtrickle.errors import QueryError, ServerError, Unsupported
+from pgtrickle.model import Table
+from pgtrickle.query import functions, nodetree, support
+from pgtrickle.query.analysis import Analysis, Body, Function, InlinedView, OutputColumn, SourceRelation
+from pgtrickle.query.locate import locate, locate_name, locate_second_statement, position
+from pgtrickle.query.scratch import Scratch, prefix, scratch
+
+_FIRST_USER_OID = 16384
+
+_RELATIONS = """
+SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence = 't',
+       c.oid < %(first)s OR n.nspname IN ('pg_catalog', 'information_schema', 'pg_toast'),
+       c.relrowsecurity, row_security_active(c.oid), has_table_privilege(c.oid, 'SELECT')
+           OR has_any_column_privilege(c.oid, 'SELECT'),
+       ARRAY(SELECT a.attname::text FROM pg_constraint k CROSS JOIN unnest(k.conkey) WITH ORDINALITY u(attnum, place)
+             JOIN pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = u.attnum
+             WHERE k.conrelid = c.oid AND k.contype = 'p' ORDER BY u.place),
+       ARRAY(WITH RECURSIVE tree AS (SELECT inhrelid FROM pg_inherits WHERE inhparent = c.oid
+             UNION SELECT i.inhrelid FROM tree JOIN pg_inherits i ON i.inhparent = tree.inhrelid)
+             SELECT inhrelid FROM tree ORDER BY inhrelid)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid = ANY (%(oids)s) ORDER BY c.oid
+"""
+
+_DEPENDED_ON = """
+SELECT d.refclassid = 'pg_class'::regclass, d.refobjid, d.refobjsubid
+FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid
+WHERE d.classid = 'pg_rewrite'::regclass AND r.ev_class = ANY (%s) AND r.rulename = '_RETURN'
+  AND (d.refclassid = 'pg_class'::regclass AND d.refobjsubid > 0 OR d.refclassid = 'pg_constraint'::regclass)
+"""
+
+# An aggregate works by its support functions, an operator by its function.
+_FUNCTIONS = """
+WITH called AS (
+    SELECT unnest(%(functions)s::oid[]) AS oid
+    UNION SELECT o.oprcode::oid FROM pg_operator o WHERE o.oid = ANY (%(operators)s)
+), support AS (
+    SELECT oid FROM called
+    UNION SELECT f FROM called JOIN pg_aggregate a ON a.aggfnoid = called.oid,
+          unnest(ARRAY[a.aggtransfn, a.aggfinalfn]::oid[]) f WHERE called.oid >= %(first)s AND f <> 0
+)
+SELECT p.oid, n.nspname, p.proname, oidvectortypes(p.proargtypes), p.provolatile, p.prokind, p.proretset,
+       p.oid < %(first)s
+FROM support JOIN pg_proc p ON p.oid = support.oid JOIN pg_namespace n ON n.oid = p.pronamespace ORDER BY p.oid
+"""
+
+
+def analyze(conn: psycopg.Connection[Any], sql: str, *, search_path: str | None = None) -> Analysis:
+    """What PostgreSQL makes of `sql` under `search_path` (default: the connection's own). Leaves nothing behind."""
+    if "\x00" in sql or not sql.strip():
+        raise QueryError("the defining query is empty or holds a NUL character", hint="give one SELECT statement")
+    with scratch(conn, search_path) as place:
+        view = _define(place, sql)
+        place.use_search_path("pg_catalog")
+        return _Reader(place, sql).read(view)
+
+
+def _define(place: Scratch, sql: str) -> int:
+    """Makes the view, or raises QueryError; the first step sees exactly the user's text, so nothing can hide in it."""
+    try:
+        parameters = place.parse(sql)
+    except psycopg.Error as error:
+        raise _query_error(error, sql, before=0) from error
+    if parameters:
+        raise _parameter_error(sql)
+    try:
+        view = place.define(sql)
+        place.explain()
+    except psycopg.Error as error:
+        raise _query_error(error, sql, before=len(prefix())) from error
+    return view
+
+
+def _parameter_error(sql: str) -> QueryError:
+    return QueryError(
+        "a defining query cannot have parameters", code="PT103", hint="write the value itself", at=locate(sql, "$1")
+    )
+
+
+def _query_error(error: psycopg.Error, sql: str, *, before: int) -> QueryError | ServerError:
+    """PostgreSQL's refusal in our words: its message, our code, and the place in the user's text."""
+    state = error.sqlstate or ""
+    message = error.diag.message_primary or str(error)
+    at = None
+    if error.diag.statement_position is not None:
+        at = position(sql, int(error.diag.statement_position) - 1 - before)
+    hint = error.diag.message_hint
+    if state.startswith(("08", "57", "53")) or state == "":
+        return ServerError(message, hint="check that the server is up and accepts connections")
+    if state == "42601" and "multiple commands" in message:
+        hint = "give one SELECT statement"
+        return QueryError("more than one statement given", code="PT101", hint=hint, at=locate_second_statement(sql))
+    if before and state in ("42601", "0A000"):
+        hint = "the defining query is one SELECT (or WITH … SELECT) that changes nothing"
+        return QueryError(f"not a query a view could have: {message}", code="PT102", hint=hint, at=at)
+    if state in ("42P02", "42P18"):
+        return _parameter_error(sql)
+    if state == "42701" and before:
+        return QueryError(message, code="PT104", hint="give each output column its own name with AS", at=at)
+    if state == "42P16":
+        return QueryError(message, code="PT105", hint=hint or "cast the column to a type a table can have", at=at)
+    if state in ("42P01", "42703", "42883", "3F000", "42704"):
+        return QueryError(message, code="PT106", hint=hint or "check the name and search_path", at=at)
+    if state == "42501":
+        if "temporary" in message:
+            return ServerError(message, code="PT407", hint="grant TEMPORARY on the database to this role")
+        return QueryError(message, code="PT107", hint=hint or "grant SELECT on it to this role", at=at)
+    return QueryError(message, code="PT100", hint=hint, at=at)
+
+
+class _Reader:
+    """Reads the catalog for one analysed view and the views below it."""
+
+    def __init__(self, place: Scratch, sql: str) -> None:
+        self._place = place
+        self._sql = sql
+        self._reasons: list[Unsupported] = []
+
+    def read(self, view: int) -> Analysis:
+        body, facts = self._body(view)
+        self._require_stable_meaning(body, facts)
+        views: dict[int, InlinedView] = {}
+        relations: dict[int, tuple[Any, ...]] = {}
+        all_facts = [facts]
+        direct = facts.relations - {view}
+        pending = direct
+        while pending:
+            found = self._place.rows(_RELATIONS, {"oids": sorted(pending), "first": _FIRST_USER_OID})
+            pending = frozenset()
+            for row in found:
+                oid, schema, name, kind = row[:4]
+                self._refuse_temporary(name, row[4])
+                if kind != "v":
+                    relations[oid] = row
+                    continue
+                nested, nested_facts = self._body(oid)
+                names = tuple(column.name for column in self._place.attributes(oid))
+                views[oid] = InlinedView(Table(oid, schema, name), names, nested)
+                self._check_view(views[oid], nested_facts)
+                all_facts.append(nested_facts)
+                pending |= nested_facts.relations - {oid}
+            pending -= views.keys() | relations.keys()
+        used, constraints = self._depended_on([view, *views])
+        sources = tuple(self._source(row, used, direct) for row in relations.values())
+        called = self._functions(all_facts)
+        return Analysis(
+            sql=self._sql,
+            body=body,
+            columns=tuple(OutputColumn(column.name, column.type) for column in self._place.attributes(view)),
+            sources=sources,
+            views=tuple(views.values()),
+            functions=called,
+            constraints=constraints,
+            reasons=tuple(self._reasons),
+        )
+
+    def _body(self, view: int) -> tuple[Body, nodetree.Facts]:
+        facts = nodetree.read(self._place.rule(view))
+        return Body(self._place.definition(view), facts.aggregates), facts
+
+    def _require_stable_meaning(self, body: Body, facts: nodetree.Facts) -> None:
+        if self._meaning_changes(body, facts):
+            raise QueryError(
+                "an operator of this query is found by search_path only, so its meaning is not stable",
+                code="PT109",
+                hint="with a type of an extension, write ON a.x = b.x for USING, and CASE for NULLIF",
+            )
+
+    def _check_view(self, view: InlinedView, facts: nodetree.Facts) -> None:
+        if self._meaning_changes(view.body, facts):
+            self._reasons.append(
+                support.UNLOCATED_NAMES.refuse(f"view {view.table}", at=locate_name(self._sql, view.table.name))
+            )
+
+    def _meaning_changes(self, body: Body, facts: nodetree.Facts) -> bool:
+        """Whether the normalised text, read again with nothing but pg_catalog in sight, calls other operators.
+
+        USING, NULLIF, IS DISTINCT FROM and CASE x WHEN are printed without their operator's schema.
+        """
+        with scratch(self._place.connection, "pg_catalog") as place:
+            again = nodetree.read(place.rule(place.define(body.sql, "pgtrickle_again")))
+        return (facts.operators, facts.functions) != (again.operators, again.functions)
+
+    def _refuse_temporary(self, name: str, temporary: bool) -> None:
+        if temporary:
+            raise QueryError(
+                f"{name} is temporary: other sessions cannot read it",
+                code="PT108",
+                hint="use a permanent table",
+                at=locate_name(self._sql, name),
+            )
+
+    def _depended_on(self, rules: list[int]) -> tuple[dict[int, set[int]], tuple[int, ...]]:
+        """Columns read of each relation, and the keys a GROUP BY relies on."""
+        used: dict[int, set[int]] = {}
+        constraints: set[int] = set()
+        for is_column, oid, number in self._place.rows(_DEPENDED_ON, (rules,)):
+            if is_column:
+                used.setdefault(oid, set()).add(number)
+            else:
+                constraints.add(oid)
+        return used, tuple(sorted(constraints))
+
+    def _source(self, row: tuple[Any, ...], used: dict[int, set[int]], direct: frozenset[int]) -> SourceRelation:
+        oid, schema, name, kind, _, system, secured, secured_for_us, readable, primary_key, children = row
+        table = Table(oid, schema, name)
+        at = locate_name(self._sql, name)
+        through_view = oid not in direct
+        if system or kind == "S":
+            self._reasons.append(support.SYSTEM_RELATION.refuse(str(table), at=at))
+        elif kind == "m":
+            self._reasons.append(support.MATERIALIZED_VIEW.refuse(str(table), at=at))
+        elif kind == "f":
+            self._reasons.append(support.FOREIGN_TABLE.refuse(str(table), at=at))
+        elif secured and (secured_for_us or through_view):
+            self._reasons.append(support.ROW_SECURITY.refuse(str(table), at=at))
+        elif not readable:
+            self._reasons.append(support.NOT_READABLE.refuse(str(table), at=at))
+        attributes = self._place.attributes(oid)
+        return SourceRelation(
+            table, kind, attributes, frozenset(used.get(oid, ())), tuple(children), bool(system), tuple(primary_key)
+        )
+
+    def _functions(self, facts: list[nodetree.Facts]) -> tuple[Function, ...]:
+        for name in dict.fromkeys(name for fact in facts for name in fact.stateful):
+            self._reasons.append(support.STATEFUL_FUNCTION.refuse(name.upper(), at=locate_name(self._sql, name)))
+        parameters = {
+            "functions": sorted({oid for fact in facts for oid in fact.functions}),
+            "operators": sorted({oid for fact in facts for oid in fact.operators}),
+            "first": _FIRST_USER_OID,
+        }
+        called = tuple(Function(*row) for row in self._place.rows(_FUNCTIONS, parameters))
+        for function in called:
+            reason = functions.refusal(function, self._sql)
+            if reason is not None:
+                self._reasons.append(reason)
+        return called

@@ -1,0 +1,74 @@
+"""The workbench of `build.py`: hands out column names, asks for types, and adds computed columns to an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+
+from pgtrickle.model import Column, Expr, PgType, quote
+from pgtrickle.query import render
+from pgtrickle.query.expression import reference, referenced
+from pgtrickle.query.operators import Filter, InnerJoin, Operator, Project
+
+#: Answers the types of the columns of a query.
+Describe = Callable[[str], Sequence[PgType]]
+
+
+class Bench:
+    """One for each tree that is built, so that its column names are unique in the tree."""
+
+    def __init__(self, describe: Describe) -> None:
+        self._describe = describe
+        self._numbers = count(1)
+
+    def name(self) -> str:
+        return f"c{next(self._numbers)}"
+
+    def column(self, type: PgType, label: str = "") -> Column:
+        return Column(self.name(), type, label)
+
+    def types(self, operator: Operator, expressions: Sequence[Expr]) -> list[PgType]:
+        """The types of expressions (or aggregate calls) over an operator's columns."""
+        if not expressions:
+            return []
+        items = ", ".join(f"{part.sql} AS {quote(f'x{index}')}" for index, part in enumerate(expressions))
+        rows = render.select(operator)
+        return list(self._describe(f"SELECT {items} FROM ({rows}) AS i"))  # noqa: S608 - our own text
+
+    def extend(self, operator: Operator, items: Sequence[tuple[Expr, str]]) -> tuple[Operator, list[str]]:
+        """`operator` with what is not a column of it yet computed, and the column of each (expression, label)."""
+        computed: dict[str, tuple[Expr, str]] = {}
+        for expression, label in items:
+            if referenced(expression) is None:
+                computed.setdefault(expression.sql, (expression, label))
+        if not computed:
+            return operator, [name for expression, _ in items if (name := referenced(expression)) is not None]
+        types = self.types(operator, [expression for expression, _ in computed.values()])
+        made = {sql: self.column(type, label) for (sql, (_, label)), type in zip(computed.items(), types, strict=True)}
+        extended = Project(
+            columns=(*operator.columns, *made.values()),
+            input=operator,
+            expressions=(*map(reference, operator.columns), *(expression for expression, _ in computed.values())),
+        )
+        return extended, [referenced(expression) or made[expression.sql].name for expression, _ in items]
+
+    def exactly(self, operator: Operator, items: Sequence[tuple[Expr, str]]) -> Project:
+        """A projection to just these (expression, label), each with a new name."""
+        types = {column.name: column.type for column in operator.columns}
+        unknown = [expression for expression, _ in items if referenced(expression) is None]
+        described = dict(zip((part.sql for part in unknown), self.types(operator, unknown), strict=True))
+        columns = [
+            self.column(
+                types[name] if (name := referenced(expression)) is not None else described[expression.sql], label
+            )
+            for expression, label in items
+        ]
+        return Project(tuple(columns), operator, tuple(expression for expression, _ in items))
+
+    @staticmethod
+    def filter(operator: Operator, condition: Expr) -> Filter:
+        return Filter(operator.columns, operator, condition)
+
+    @staticmethod
+    def join(left: Operator, right: Operator, condition: Expr | None = None) -> InnerJoin:
+        return InnerJoin(left.columns + right.columns, left, right, condition)

@@ -1,0 +1,90 @@
+"""From a defining query to an operator tree: analyse, build, check. The entry for `create`, `alter` and `explain`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import psycopg
+
+from pgtrickle.errors import Unsupported
+from pgtrickle.model import PgType
+from pgtrickle.query import dialect, render, support
+from pgtrickle.query.analysis import Analysis, Body
+from pgtrickle.query.analyze import analyze
+from pgtrickle.query.build import build
+from pgtrickle.query.locate import locate_name
+from pgtrickle.query.operators import Operator
+from pgtrickle.query.scratch import scratch
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """An analysed query; `tree` if it can be maintained incrementally, else `refusal` says why not."""
+
+    analysis: Analysis
+    tree: Operator | None
+    refusal: Unsupported | None
+
+    def without_tree(self) -> Compiled:
+        """The same for FULL refresh, which needs no tree."""
+        return replace(self, tree=None)
+
+
+def compile_query(conn: psycopg.Connection[Any], sql: str, *, search_path: str | None = None) -> Compiled:
+    """Analyses `sql` and builds its tree. Raises QueryError if PostgreSQL refuses it; leaves nothing behind."""
+    analysis = analyze(conn, sql, search_path=search_path)
+    if analysis.reasons:
+        return Compiled(analysis, None, analysis.reasons[0])
+    try:
+        tree = build(analysis, lambda query: _describe(conn, query))
+        _require_faithful(conn, analysis)
+        _require_same_types(conn, analysis, tree)
+    except Unsupported as refusal:
+        return Compiled(analysis, None, refusal)
+    except dialect.UnknownSyntaxError as problem:
+        return Compiled(analysis, None, support.UNFAITHFUL.refuse(str(problem)))
+    return Compiled(analysis, tree, None)
+
+
+def _describe(conn: psycopg.Connection[Any], query: str) -> list[PgType]:
+    """The types of a query's columns."""
+    try:
+        with scratch(conn, "pg_catalog") as place:
+            return [column.type for column in place.attributes(place.define(query))]
+    except psycopg.Error as error:
+        raise support.UNFAITHFUL.refuse(error.diag.message_primary or str(error)) from error
+
+
+def _require_faithful(conn: psycopg.Connection[Any], analysis: Analysis) -> None:
+    """sqlglot's reading of each text, written out again, must mean the same to PostgreSQL."""
+    _require_round_trip(conn, analysis.body, None, None)
+    for view in analysis.views:
+        _require_round_trip(conn, view.body, locate_name(analysis.sql, view.table.name), str(view.table))
+
+
+def _require_round_trip(conn: psycopg.Connection[Any], body: Body, at: str | None, view: str | None) -> None:
+    with scratch(conn, "pg_catalog") as place:
+        given = place.definition(place.define(body.sql))
+    written = dialect.text(dialect.parse(body.sql))
+    try:
+        with scratch(conn, "pg_catalog") as place:
+            ours = place.definition(place.define(written))
+    except psycopg.Error as error:
+        message = error.diag.message_primary or str(error)
+        raise support.UNFAITHFUL.refuse(message, at=at, view=view) from error
+    if _comparable(ours) != _comparable(given):
+        raise support.UNFAITHFUL.refuse("an expression in it would change", at=at, view=view)
+
+
+def _comparable(normalised: str) -> str:
+    """On a boolean, UNKNOWN and NULL are the same; sqlglot keeps only the second."""
+    return normalised.replace("IS UNKNOWN", "IS NULL").replace("IS NOT UNKNOWN", "IS NOT NULL")
+
+
+def _require_same_types(conn: psycopg.Connection[Any], analysis: Analysis, tree: Operator) -> None:
+    """The tree's SQL must give columns of exactly the query's types."""
+    found = _describe(conn, render.select(tree))
+    for column, type in zip(analysis.columns, found, strict=True):
+        if column.type != type:
+            raise support.UNFAITHFUL.refuse(f"column {column.name} would be {type.name} instead of {column.type.name}")

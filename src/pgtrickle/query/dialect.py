@@ -1,0 +1,80 @@
+"""sqlglot's postgres dialect, kept from being helpful: what is parsed is written back as it was.
+
+Only PostgreSQL's normalised text (`pg_get_viewdef`) is parsed with it. Function calls keep their names and arguments
+instead of becoming sqlglot's own nodes; a few operators that sqlglot rewrites are written back as operators.
+`compile.py` has PostgreSQL check that a text and its round trip mean the same.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import sqlglot
+from sqlglot import ErrorLevel, exp
+from sqlglot.dialects.postgres import Postgres
+from sqlglot.errors import SqlglotError
+from sqlglot.generators.postgres import PostgresGenerator
+from sqlglot.parsers.postgres import PostgresParser
+
+_SPECIAL_SYNTAX = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM")
+
+
+class _Parser(PostgresParser):
+    FUNCTIONS: ClassVar = {"COALESCE": PostgresParser.FUNCTIONS["COALESCE"]}
+    FUNCTION_PARSERS: ClassVar = {name: PostgresParser.FUNCTION_PARSERS[name] for name in _SPECIAL_SYNTAX}
+
+
+class _Generator(PostgresGenerator):
+    MULTI_ARG_DISTINCT = True
+
+    def pow_sql(self, expression: exp.Pow) -> str:
+        return self.binary(expression, "^")
+
+    def not_sql(self, expression: exp.Not) -> str:
+        # PostgreSQL puts parentheses around the operand of a real NOT; without them it was one operator.
+        operand = expression.this
+        if isinstance(operand, exp.RegexpLike):
+            return self.binary(operand, "!~")
+        if isinstance(operand, exp.RegexpILike):
+            return self.binary(operand, "!~*")
+        if isinstance(operand, exp.Is):
+            return self.binary(operand, "IS NOT")
+        return super().not_sql(expression)
+
+
+_Generator.TRANSFORMS = {
+    node: transform for node, transform in PostgresGenerator.TRANSFORMS.items() if node is not exp.Pow
+}
+
+
+class ViewText(Postgres):
+    """The dialect of `pg_get_viewdef`."""
+
+    Parser = _Parser
+    Generator = _Generator
+
+
+class UnknownSyntaxError(ValueError):
+    """sqlglot does not know this syntax."""
+
+
+def parse(sql: str) -> exp.Expr:
+    """The syntax tree of one query."""
+    try:
+        return sqlglot.parse_one(sql, dialect=ViewText)
+    except SqlglotError as error:
+        raise UnknownSyntaxError(str(error).splitlines()[0]) from error
+
+
+def parse_expression(sql: str) -> exp.Expr:
+    """The syntax tree of one expression."""
+    node: exp.Expr = parse(f"SELECT {sql}").expressions[0]
+    return node
+
+
+def text(node: exp.Expr) -> str:
+    """`node` in PostgreSQL's dialect."""
+    try:
+        return node.sql(dialect=ViewText, normalize_functions=False, comments=False, unsupported_level=ErrorLevel.RAISE)
+    except SqlglotError as error:
+        raise UnknownSyntaxError(str(error).splitlines()[0]) from error

@@ -1,0 +1,61 @@
+"""A hash of what a compiled query depends on, to notice DDL since: one catalog query, cheap enough for each refresh.
+
+Called by the refresh plan with the `Dependencies` that were stored when the query was compiled.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from psycopg.rows import tuple_row
+
+from pgtrickle.query.analysis import Dependencies
+
+# A line for each relation, column, view, function and key; what was dropped has no line.
+_LINES = b"""
+WITH RECURSIVE source AS (
+    SELECT * FROM ROWS FROM (unnest(%(relations)s::oid[]), unnest(%(columns)s::text[])) s(oid, columns)
+), tree AS (
+    SELECT oid AS root, oid FROM source UNION SELECT t.root, i.inhrelid FROM tree t JOIN pg_catalog.pg_inherits i
+    ON i.inhparent = t.oid
+), line AS (
+    SELECT jsonb_build_array('relation', c.oid, n.nspname, c.relname, c.relkind, c.relrowsecurity,
+           (SELECT jsonb_agg(t.oid ORDER BY t.oid) FROM tree t WHERE t.root = c.oid)) AS text
+    FROM source s JOIN pg_catalog.pg_class c ON c.oid = s.oid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    UNION ALL
+    SELECT jsonb_build_array('column', a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod, a.attcollation,
+           a.attgenerated, t.typname, t.typnamespace)
+    FROM source s JOIN pg_catalog.pg_attribute a ON a.attrelid = s.oid AND a.attnum = ANY (s.columns::int2[])
+    JOIN pg_catalog.pg_type t ON t.oid = a.atttypid WHERE NOT a.attisdropped
+    UNION ALL
+    SELECT jsonb_build_array('view', r.ev_class, md5(r.ev_action::text))
+    FROM pg_catalog.pg_rewrite r WHERE r.ev_class = ANY (%(views)s::oid[]) AND r.rulename = '_RETURN'
+    UNION ALL
+    SELECT jsonb_build_array('function', p.oid, p.proname, p.pronamespace, p.prolang, p.provolatile, p.proisstrict,
+           p.prosrc, p.probin, p.proconfig, p.prosqlbody::text, p.prorettype, p.proargtypes,
+           (SELECT to_jsonb(g) FROM pg_catalog.pg_aggregate g WHERE g.aggfnoid = p.oid))
+    FROM pg_catalog.pg_proc p WHERE p.oid = ANY (%(functions)s::oid[])
+    UNION ALL
+    SELECT jsonb_build_array('key', k.oid, k.conrelid, k.conkey)
+    FROM pg_catalog.pg_constraint k WHERE k.oid = ANY (%(constraints)s::oid[])
+)
+SELECT md5(coalesce(string_agg(md5(text::text), '' ORDER BY md5(text::text)), '')) FROM line
+"""
+
+
+def fingerprint(conn: psycopg.Connection[Any], dependencies: Dependencies) -> str:
+    """The hash of `dependencies` as they are now; equal hashes mean that the plan still holds."""
+    with conn.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(
+            _LINES,
+            {
+                "relations": [oid for oid, _ in dependencies.relations],
+                "columns": ["{" + ",".join(map(str, numbers)) + "}" for _, numbers in dependencies.relations],
+                "views": list(dependencies.views),
+                "functions": list(dependencies.functions),
+                "constraints": list(dependencies.constraints),
+            },
+            prepare=True,
+        )
+        return str(cursor.fetchall()[0][0])

@@ -1,0 +1,72 @@
+"""Facts read from the text of a stored rule (`pg_rewrite.ev_action`), PostgreSQL's own analysed form of a query.
+
+`pg_depend` leaves out everything built in (functions, operators, system tables), so those come from here. Pure;
+called by `analyze.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_FUNCTION = re.compile(r":(?:funcid|opfuncid|aggfnoid|winfnoid) (\d+)")
+_OPERATOR = re.compile(r":opno (\d+)")
+_RELATION = re.compile(r":relid (\d+)")
+_AGGREGATE = re.compile(r"\{AGGREF ")
+_VALUE_FUNCTION = re.compile(r"\{SQLVALUEFUNCTION :op (\d+)")
+_NEXT_VALUE = re.compile(r"\{NEXTVALUEEXPR ")
+_CATALOG_NAME_TYPE = re.compile(r":(?:vartype|resulttype|consttype|funcresulttype|paramtype) (\d+)")
+_TEXT_CONVERSION = re.compile(r"\{COERCEVIAIO ")
+
+#: In the order of SQLValueFunctionOp.
+_VALUE_FUNCTIONS = (
+    "current_date",
+    "current_time",
+    "current_time",
+    "current_timestamp",
+    "current_timestamp",
+    "localtime",
+    "localtime",
+    "localtimestamp",
+    "localtimestamp",
+    "current_role",
+    "current_user",
+    "user",
+    "session_user",
+    "current_catalog",
+    "current_schema",
+)
+#: regproc, regprocedure, regoper, regoperator, regclass, regtype, regconfig, regdictionary, regnamespace, regrole,
+#: regcollation: their text form is looked up in the catalog.
+_NAMED_OBJECT_TYPES = frozenset({24, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4089, 4096, 4191})
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What one rule mentions: relations and functions and operators by oid, state-reading constructs by name."""
+
+    relations: frozenset[int]
+    functions: frozenset[int]
+    operators: frozenset[int]
+    aggregates: int
+    stateful: tuple[str, ...]
+
+
+def read(tree: str) -> Facts:
+    """The facts of a rule's node tree."""
+    stateful = [_VALUE_FUNCTIONS[int(op)] for op in _VALUE_FUNCTION.findall(tree)]
+    if _NEXT_VALUE.search(tree):
+        stateful.append("nextval")
+    if _TEXT_CONVERSION.search(tree) and _oids(_CATALOG_NAME_TYPE, tree) & _NAMED_OBJECT_TYPES:
+        stateful.append("the text form of a reg* type")
+    return Facts(
+        relations=_oids(_RELATION, tree),
+        functions=_oids(_FUNCTION, tree),
+        operators=_oids(_OPERATOR, tree),
+        aggregates=len(_AGGREGATE.findall(tree)),
+        stateful=tuple(dict.fromkeys(stateful)),
+    )
+
+
+def _oids(pattern: re.Pattern[str], tree: str) -> frozenset[int]:
+    return frozenset(int(oid) for oid in pattern.findall(tree)) - {0}

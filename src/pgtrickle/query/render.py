@@ -1,0 +1,69 @@
+"""Writes an operator tree as SQL: nested SELECTs, one a node. Pure; used for typing, lookups, FULL reads and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from pgtrickle.model import quote
+from pgtrickle.query.operators import Aggregate, Filter, InnerJoin, Operator, Project, Scan, UnionAll
+
+Leaf = Callable[[Operator], str | None]
+
+
+def _no_leaf(_: Operator) -> str | None:
+    return None
+
+
+def select(operator: Operator, *, leaf: Leaf = _no_leaf) -> str:
+    """A SELECT whose columns are the operator's, named as in the tree; `leaf` may give the SQL of any node instead."""
+    given = leaf(operator)
+    if given is not None:
+        return given
+    match operator:
+        case Scan():
+            columns = zip(operator.attributes, operator.names, strict=True)
+            items = _list(f"{quote(attribute)} AS {quote(name)}" for attribute, name in columns)
+            return f"{items} FROM {operator.table.qualified}"
+        case Filter():
+            return f"{_columns(operator)} FROM {_nested(operator.input, leaf)} AS i WHERE {operator.condition.sql}"
+        case Project():
+            pairs = zip(operator.expressions, operator.names, strict=True)
+            return (
+                f"{_list(f'{e.sql} AS {quote(name)}' for e, name in pairs)} FROM {_nested(operator.input, leaf)} AS i"
+            )
+        case InnerJoin():
+            left, right = _nested(operator.left, leaf), _nested(operator.right, leaf)
+            if operator.condition is None:
+                return f"{_columns(operator)} FROM {left} AS l CROSS JOIN {right} AS r"
+            return f"{_columns(operator)} FROM {left} AS l JOIN {right} AS r ON {operator.condition.sql}"
+        case Aggregate():
+            return _aggregate(operator, leaf)
+        case UnionAll():
+            return " UNION ALL ".join(_branch(operator, branch, leaf) for branch in operator.branches)
+    raise TypeError(f"cannot render {type(operator).__name__}")
+
+
+def _aggregate(operator: Aggregate, leaf: Leaf) -> str:
+    keys = [quote(key) for key in operator.keys]
+    calls = [f"{call.call.sql} AS {quote(call.output.name)}" for call in operator.calls]
+    sql = f"{_list([*keys, *calls])} FROM {_nested(operator.input, leaf)} AS i"
+    if keys:
+        return f"{sql} GROUP BY {', '.join(keys)}"
+    return sql if calls else f"{sql} HAVING true"
+
+
+def _branch(union: UnionAll, branch: Operator, leaf: Leaf) -> str:
+    pairs = zip(branch.names, union.names, strict=True)
+    return f"{_list(f'{quote(given)} AS {quote(name)}' for given, name in pairs)} FROM {_nested(branch, leaf)} AS i"
+
+
+def _columns(operator: Operator) -> str:
+    return _list(quote(name) for name in operator.names)
+
+
+def _list(parts: Iterable[str]) -> str:
+    return " ".join(["SELECT", *filter(None, [", ".join(parts)])])
+
+
+def _nested(operator: Operator, leaf: Leaf) -> str:
+    return f"({select(operator, leaf=leaf)})"

@@ -1,0 +1,86 @@
+"""Joins become left-deep, each input joined as soon as a conjunct connects it to those before it.
+
+    a × b × c, a.x = c.x, c.y = b.y   becomes   (a ⋈ c) ⋈ b
+
+So comma joins turn into equi-joins. An input that holds an aggregate comes after those that hold none, as long as
+that needs no cross product. Otherwise the order of the text is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pgtrickle.model import Expr
+from pgtrickle.query.expression import conjunction, conjuncts, equality_sides
+from pgtrickle.query.operators import Aggregate, Equality, Filter, InnerJoin, Operator, Project, UnionAll, walk
+
+
+def order_joins(tree: Operator) -> Operator:
+    return _order(tree)
+
+
+def _order(operator: Operator) -> Operator:
+    match operator:
+        case InnerJoin():
+            inputs, conditions = _flatten(operator)
+            return _join_all([_order(part) for part in inputs], conditions)
+        case Filter():
+            below = _order(operator.input)
+            return Filter(below.columns, below, operator.condition)
+        case Project() | Aggregate():
+            return replace(operator, input=_order(operator.input))
+        case UnionAll():
+            return replace(operator, branches=tuple(_order(branch) for branch in operator.branches))
+    return operator
+
+
+def _flatten(operator: Operator) -> tuple[list[Operator], list[Expr]]:
+    if not isinstance(operator, InnerJoin):
+        return [operator], []
+    left, left_conditions = _flatten(operator.left)
+    right, right_conditions = _flatten(operator.right)
+    own = [] if operator.condition is None else list(conjuncts(operator.condition))
+    return left + right, left_conditions + right_conditions + own
+
+
+def _join_all(inputs: list[Operator], conditions: list[Expr]) -> Operator:
+    remaining = sorted(inputs, key=_has_aggregate)  # stable: otherwise as written
+    joined = remaining.pop(0)
+    while remaining:
+        chosen = min(remaining, key=lambda part: (_distance(joined, part, conditions), _has_aggregate(part)))
+        remaining.remove(chosen)
+        known = {*joined.names, *chosen.names}
+        ready = [condition for condition in conditions if known.issuperset(condition.columns)]
+        conditions = [condition for condition in conditions if condition not in ready]
+        joined = _join(joined, chosen, ready)
+    return joined
+
+
+def _distance(joined: Operator, part: Operator, conditions: Sequence[Expr]) -> int:
+    """0 if an equality connects `part` to what is joined already, 1 if another condition does, else 2."""
+    known = {*joined.names, *part.names}
+    connecting = [c for c in conditions if known.issuperset(c.columns) and not set(c.columns).isdisjoint(part.names)]
+    if any(_equality(joined, part, condition) for condition in connecting):
+        return 0
+    return 1 if connecting else 2
+
+
+def _join(left: Operator, right: Operator, conditions: Sequence[Expr]) -> InnerJoin:
+    found = (_equality(left, right, condition) for condition in conditions)
+    equalities = tuple(equality for equality in found if equality is not None)
+    return InnerJoin(left.columns + right.columns, left, right, conjunction(conditions), equalities)
+
+
+def _equality(left: Operator, right: Operator, condition: Expr) -> Equality | None:
+    sides = equality_sides(condition)
+    if sides is None or not sides[0].columns or not sides[1].columns:
+        return None
+    for one, other in (sides, sides[::-1]):
+        if set(one.columns) <= set(left.names) and set(other.columns) <= set(right.names):
+            return Equality(one, other)
+    return None
+
+
+def _has_aggregate(operator: Operator) -> bool:
+    return any(isinstance(node, Aggregate) for node in walk(operator))

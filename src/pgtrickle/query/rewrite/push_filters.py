@@ -1,0 +1,67 @@
+"""Each conjunct of WHERE and ON goes down to the lowest operator that has its columns.
+
+    σ_p(L ⋈ R)  =  σ_p(L) ⋈ R            p reads columns of L only
+    σ_p(π(R))   =  π(σ_p∘π(R))
+    σ_p(A + B)  =  σ_p(A) + σ_p(B)
+
+It stops above aggregates. Conjuncts keep their order, as PostgreSQL does when it pushes them down itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pgtrickle.model import Expr
+from pgtrickle.query.expression import conjunction, conjuncts, reference, substitute
+from pgtrickle.query.operators import Aggregate, Filter, InnerJoin, Operator, Project, UnionAll
+
+
+def push_filters(tree: Operator) -> Operator:
+    return _push(tree, ())
+
+
+def _push(operator: Operator, pending: Sequence[Expr]) -> Operator:
+    """`operator` filtered by `pending`, with all filters in it as low as they go."""
+    match operator:
+        case Filter():
+            return _push(operator.input, (*conjuncts(operator.condition), *pending))
+        case Project():
+            meaning = dict(zip(operator.names, operator.expressions, strict=True))
+            below = [substitute(condition, meaning) for condition in pending]
+            return replace(operator, input=_push(operator.input, below))
+        case UnionAll():
+            return replace(operator, branches=tuple(_push_branch(operator, b, pending) for b in operator.branches))
+        case InnerJoin():
+            return _push_join(operator, pending)
+        case Aggregate():
+            return _filtered(replace(operator, input=_push(operator.input, ())), pending)
+    return _filtered(operator, pending)
+
+
+def _push_branch(union: UnionAll, branch: Operator, pending: Sequence[Expr]) -> Operator:
+    renamed = {name: reference(given) for name, given in zip(union.names, branch.names, strict=True)}
+    return _push(branch, [substitute(condition, renamed) for condition in pending])
+
+
+def _push_join(join: InnerJoin, pending: Sequence[Expr]) -> Operator:
+    own = () if join.condition is None else conjuncts(join.condition)
+    left: list[Expr] = []
+    right: list[Expr] = []
+    both: list[Expr] = []
+    for condition in (*own, *pending):
+        read = set(condition.columns)
+        if read and read <= set(join.left.names):
+            left.append(condition)
+        elif read and read <= set(join.right.names):
+            right.append(condition)
+        else:
+            both.append(condition)
+    pushed_left, pushed_right = _push(join.left, left), _push(join.right, right)
+    columns = pushed_left.columns + pushed_right.columns
+    return InnerJoin(columns, pushed_left, pushed_right, conjunction(both))
+
+
+def _filtered(operator: Operator, conditions: Sequence[Expr]) -> Operator:
+    condition = conjunction(conditions)
+    return operator if condition is None else Filter(operator.columns, operator, condition)

@@ -1,0 +1,100 @@
+"""Asks PostgreSQL about a query by making a temporary view of it in a savepoint that is always rolled back.
+
+Used by `analyze.py` and `compile.py`. Nothing stays behind, whatever happens inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg.rows import tuple_row
+
+from pgtrickle.model import PgType
+from pgtrickle.query.analysis import Attribute
+
+_NAME = "pgtrickle_analysed"
+
+# The live columns of a relation; the parts of a PgType come last.
+_ATTRIBUTES = """
+SELECT a.attnum, a.attname, a.attgenerated,
+       a.atttypid, pg_catalog.format_type(a.atttypid, a.atttypmod),
+       CASE WHEN a.attcollation <> t.typcollation
+            THEN pg_catalog.quote_ident(cn.nspname) || '.' || pg_catalog.quote_ident(co.collname) END,
+       coalesce(co.collisdeterministic, true)
+FROM pg_catalog.pg_attribute a
+JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+LEFT JOIN pg_catalog.pg_collation co ON co.oid = a.attcollation
+LEFT JOIN pg_catalog.pg_namespace cn ON cn.oid = co.collnamespace
+WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+
+
+def prefix(name: str = _NAME) -> str:
+    """The text before the query in the statement that makes the view."""
+    return f"CREATE TEMPORARY VIEW {name} AS\n"
+
+
+class Scratch:
+    """A place to make temporary views and look at them; made by `scratch()`."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self.connection = connection
+
+    def rows(self, query: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
+        """All rows of one of our own catalog queries."""
+        with self.connection.cursor(row_factory=tuple_row) as cursor:
+            return cursor.execute(query.encode(), parameters).fetchall()
+
+    def use_search_path(self, search_path: str) -> None:
+        self.rows("SELECT pg_catalog.set_config('search_path', %s, true)", (search_path,))
+
+    def parse(self, sql: str) -> int:
+        """Lets PostgreSQL analyse `sql` as one statement without running it; answers its number of parameters."""
+        encoding = self.connection.info.encoding
+        connection = self.connection.pgconn
+        for result in (connection.prepare(b"", sql.encode(encoding)), connection.describe_prepared(b"")):
+            if result.status != psycopg.pq.ExecStatus.COMMAND_OK:
+                raise psycopg.errors.error_from_result(result, encoding)
+        return result.nparams
+
+    def define(self, sql: str, name: str = _NAME) -> int:
+        """The oid of a temporary view of `sql`. Only one statement is accepted, whatever `sql` holds."""
+        with self.connection.cursor() as cursor:
+            statement = (prefix(name) + sql).encode(self.connection.info.encoding)
+            cursor.execute(statement, binary=True)  # binary: the extended protocol, which takes one statement
+        return int(self.rows("SELECT %s::pg_catalog.regclass::pg_catalog.oid", (f"pg_temp.{name}",))[0][0])
+
+    def explain(self, name: str = _NAME) -> None:
+        """Plans a read of a view defined here, which checks the role's privileges."""
+        self.rows(f"EXPLAIN SELECT * FROM pg_temp.{name}")  # noqa: S608 - a name of ours
+
+    def definition(self, oid: int) -> str:
+        """A view's normalised text, without its semicolon."""
+        return str(self.rows("SELECT pg_catalog.pg_get_viewdef(%s::pg_catalog.oid)", (oid,))[0][0]).strip().rstrip(";")
+
+    def rule(self, oid: int) -> str:
+        """A view's stored node tree."""
+        found = self.rows(
+            "SELECT ev_action::text FROM pg_catalog.pg_rewrite WHERE ev_class = %s AND rulename = '_RETURN'", (oid,)
+        )
+        return str(found[0][0])
+
+    def attributes(self, oid: int) -> tuple[Attribute, ...]:
+        """A relation's live columns."""
+        return tuple(
+            Attribute(number, name, PgType(*type), generated)
+            for number, name, generated, *type in self.rows(_ATTRIBUTES, (oid,))
+        )
+
+
+@contextmanager
+def scratch(connection: psycopg.Connection[Any], search_path: str | None) -> Iterator[Scratch]:
+    """A `Scratch` in a savepoint with this search_path (None: the connection's), rolled back at the end."""
+    with connection.transaction(force_rollback=True):
+        place = Scratch(connection)
+        if search_path is not None:
+            place.use_search_path(search_path)
+        yield place

@@ -1,0 +1,87 @@
+"""What incremental refresh cannot maintain: every gap declared once, with its stable code, its words and a hint.
+
+`analyze.py` and `build.py` raise or report these; `compile.py` hands them to the caller, who decides by refresh mode.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pgtrickle.errors import Unsupported
+
+USE_FULL = "use refresh_mode => 'FULL'"
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """One thing incremental refresh cannot do; `what` may hold `{name}`."""
+
+    code: str
+    what: str
+    hint: str = USE_FULL
+
+    def refuse(self, name: str = "", *, at: str | None = None, view: str | None = None) -> Unsupported:
+        """The error for this gap; `view` is the inlined view it was found in."""
+        message = self.what.format(name=name)
+        if view is not None:
+            message += f" (in view {view})"
+        return Unsupported(message, code=self.code, hint=self.hint, at=at)
+
+
+# Found by analyze.py: what the query reads.
+VOLATILE_FUNCTION = Gap("PT201", "function {name} is volatile: the same rows would not give the same result")
+STATEFUL_FUNCTION = Gap("PT202", "{name} depends on the time, the session or the catalog, not only on the rows read")
+NOT_IMMUTABLE = Gap(
+    "PT203",
+    "user-defined function {name} is not IMMUTABLE",
+    "declare the function IMMUTABLE if its result depends on its arguments only, or use refresh_mode => 'FULL'",
+)
+MATERIALIZED_VIEW = Gap(
+    "PT204",
+    "{name} is a materialized view: its changes cannot be captured",
+    "make it a stream table, query its sources, or use refresh_mode => 'FULL'",
+)
+FOREIGN_TABLE = Gap("PT205", "{name} is a foreign table: it cannot be read at a snapshot")
+SYSTEM_RELATION = Gap("PT206", "{name} is a system relation: its changes cannot be captured")
+ROW_SECURITY = Gap("PT207", "row-level security applies to {name}: who reads it decides what is there")
+NOT_READABLE = Gap(
+    "PT208",
+    "{name} is read through a view, and the current role may not read it itself",
+    "grant SELECT on it to the role that refreshes, or use refresh_mode => 'FULL'",
+)
+UNLOCATED_NAMES = Gap("PT209", "an operator in {name} is found by search_path only, so the view cannot be inlined")
+
+# Found by build.py: the shape of the query.
+OUTER_JOIN = Gap("PT220", "{name} JOIN cannot be maintained incrementally yet")
+DISTINCT = Gap(
+    "PT221", "SELECT DISTINCT cannot be maintained incrementally yet", "use GROUP BY, or refresh_mode => 'FULL'"
+)
+DISTINCT_ON = Gap("PT222", "SELECT DISTINCT ON cannot be maintained incrementally yet")
+SET_OPERATION = Gap("PT223", "{name} cannot be maintained incrementally yet; of the set operations only UNION ALL can")
+WINDOW_FUNCTION = Gap("PT224", "window functions cannot be maintained incrementally yet")
+SUBQUERY = Gap(
+    "PT225",
+    "{name} cannot be maintained incrementally yet",
+    "write it as a join, or use refresh_mode => 'FULL'",
+)
+RECURSIVE = Gap("PT226", "WITH RECURSIVE cannot be maintained incrementally yet")
+LATERAL = Gap("PT227", "LATERAL cannot be maintained incrementally yet")
+SET_RETURNING = Gap("PT228", "set-returning function {name} cannot be maintained incrementally yet")
+GROUPING_SETS = Gap("PT229", "GROUPING SETS, CUBE and ROLLUP cannot be maintained incrementally yet")
+LIMIT = Gap("PT230", "LIMIT and OFFSET cannot be maintained incrementally yet")
+ROW_LOCK = Gap("PT231", "FOR {name} has no meaning in a stream table", "remove the locking clause")
+TABLESAMPLE = Gap("PT232", "TABLESAMPLE cannot be maintained incrementally")
+WHOLE_ROW = Gap("PT233", "a whole-row reference to {name} cannot be maintained incrementally", "name the columns")
+SYSTEM_COLUMN = Gap("PT234", "system column {name} cannot be maintained incrementally")
+VALUES = Gap("PT235", "VALUES cannot be maintained incrementally yet", "put the rows in a table")
+NO_FROM = Gap("PT236", "a SELECT without FROM reads no table, so there is nothing to maintain")
+ONLY = Gap("PT237", "ONLY {name} cannot be maintained incrementally")
+SUBQUERY_ORDER = Gap(
+    "PT238",
+    "{name} depends on the ORDER BY of a subquery",
+    "put the ORDER BY inside the aggregate call, or use refresh_mode => 'FULL'",
+)
+TABLE_FUNCTION = Gap("PT239", "{name} in FROM cannot be maintained incrementally yet")
+UNFAITHFUL = Gap("PT240", "this query cannot be carried faithfully: {name}")
+
+GAPS: tuple[Gap, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Gap))
