@@ -139,7 +139,7 @@ def _(node: exp.Cast, row: Row) -> Value:
 @_value.register
 def _(node: exp.Neg, row: Row) -> Value:
     value = value_of(node.this, row)
-    return None if value is None else -value
+    return EXACT.minus(value) if isinstance(value, Decimal) else _strict(operator.neg, value)
 
 
 @_value.register
@@ -311,7 +311,7 @@ FUNCTIONS: dict[type[exp.Expr], Callable[[Any], Value]] = {
     exp.Upper: str.upper,
     exp.Lower: str.lower,
     exp.Length: len,
-    exp.Abs: abs,
+    exp.Abs: lambda value: EXACT.abs(value) if isinstance(value, Decimal) else abs(value),
 }
 
 

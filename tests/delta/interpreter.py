@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from enum import Enum
 from functools import singledispatch
 from typing import Any
@@ -20,16 +20,8 @@ from sqlglot import exp
 
 from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus
 from pgtrickle.query.operators import Aggregate, AggregateCall, Filter, InnerJoin, Operator, Project, Scan, UnionAll
-from tests.delta.expressions import (
-    NotInterpretedError,
-    convert,
-    divide,
-    parse,
-    value_of,
-)
-from tests.delta.expressions import (
-    evaluate as evaluate_expression,
-)
+from tests.delta.expressions import EXACT, NotInterpretedError, convert, divide, parse, value_of
+from tests.delta.expressions import evaluate as evaluate_expression
 
 Row = tuple[Any, ...]
 ZSet = Counter[Row]
@@ -224,7 +216,8 @@ def _apply(node: exp.Expr, values: list[tuple[Any, int]], type_name: str) -> Any
         return min(value for value, _ in values)
     if isinstance(node, exp.Max):
         return max(value for value, _ in values)
-    total = sum(value * weight for value, weight in values)
+    with localcontext(EXACT):
+        total = sum(value * weight for value, weight in values)
     if isinstance(node, exp.Sum):
         return convert(total, type_name)
     if isinstance(node, exp.Avg):

@@ -29,7 +29,9 @@ class Interpreter:
 
     def setup(self, file: StepFile) -> None:
         self.sources = Sources(self.connection, file)
-        self.tree: Operator = compile_query(self.connection, file.view).tree
+        compiled = compile_query(self.connection, file.view)
+        assert compiled.tree is not None, compiled.refusal
+        self.tree: Operator = compiled.tree
         self.oids = {table.name: self.sources.oid(table.name) for table in file.tables}
         self.world = {self.oids[table]: TableWindow(of, Counter()) for table, of in self.sources.attributes.items()}
         self.kept = evaluate(self.tree, self.world, Moment.AFTER)
