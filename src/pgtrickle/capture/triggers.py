@@ -1,0 +1,309 @@
+"""Trigger capture: one function and four triggers a source, writing each statement's changes to its buffer.
+
+`attach` and `detach` are called by the API when a stream table comes or goes, and by the refresh after DDL.
+
+Why an UPDATE is captured exactly though SQL does not say which old row became which new one: the two transition tables
+are paired by position, which in practice is the same row, but nothing depends on it. A pair (o, n) is written as
+−o +n, and over all pairs that sums to −Σold +Σnew whatever the pairing. A pair is left out only if the used columns
+of o and n are the same bytes (`*=`, the record image operator, under which 1.0 and 1.00 differ): −o +n is nothing.
+The join is FULL, as a row moved to a partition whose trigger skips it has an old row and no new one.
+
+Why the function asks the catalog each time (about 10 µs a statement): after DDL that it does not know, a column it
+names may be gone, which would fail the user's write, or a partition may have taken rows away, which no trigger sees.
+It then writes a T row instead, and the consumers compute their tables anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+
+from pgtrickle.capture import buffer
+from pgtrickle.capture.locks import GIVE_UP_AFTER_S, LockRequest, lock_all
+from pgtrickle.capture.source import Attribute, Source, read_source
+from pgtrickle.model import Table
+
+_TEMPLATE: Final = (Path(__file__).parent / "sql" / "capture.sql").read_text(encoding="utf-8")
+_EVENTS: Final = ("insert", "update", "delete", "truncate")
+_TRANSITIONS: Final = {
+    "insert": "REFERENCING NEW TABLE AS new_rows",
+    "update": "REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows",
+    "delete": "REFERENCING OLD TABLE AS old_rows",
+    "truncate": "",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What attaching one source comes to: the columns its buffer lacks, whether it exists, the function's text."""
+
+    source: Source
+    columns: tuple[Attribute, ...]
+    buffer_exists: bool
+    unfit: tuple[Attribute, ...]
+    body: str
+    triggers_stand: bool
+
+    @property
+    def nothing_to_do(self) -> bool:
+        return self.buffer_exists and not self.unfit and self.triggers_stand
+
+
+def require_capturable(conn: psycopg.Connection[Any], table: Table) -> None:
+    """Raise Unsupported if the changes of `table` cannot be captured exactly, or not by this role."""
+    read_source(conn, table)
+
+
+def attach(
+    conn: psycopg.Connection[Any], table: Table, columns: Collection[str], *, trigger_mode: str = "statement"
+) -> bool:
+    """Capture at least the given columns of one source; returns whether something was changed. See `attach_all`."""
+    return bool(attach_all(conn, {table: columns}, trigger_mode=trigger_mode))
+
+
+def attach_all(
+    conn: psycopg.Connection[Any],
+    wanted: Mapping[Table, Collection[str]],
+    *,
+    trigger_mode: str = "statement",
+    give_up_after_s: float = GIVE_UP_AFTER_S,
+) -> tuple[Table, ...]:
+    """Capture at least the given columns of each source; returns those sources that something was changed for.
+
+    Part of the caller's transaction. Takes SHARE ROW EXCLUSIVE on the sources that need work, all at once and briefly,
+    so that when it commits every earlier writer is done and every later one fires the triggers. A source that is
+    already captured as wanted is not locked.
+    """
+    _serialise(conn, [table.oid for table in wanted])
+    jobs = [_plan(conn, table, columns, trigger_mode) for table, columns in wanted.items()]
+    todo = [job for job in jobs if not job.nothing_to_do]
+    if not todo:
+        return ()
+    lock_all(conn, [request for job in todo for request in _locks(job)], give_up_after_s=give_up_after_s)
+    for job in todo:  # planned again: only now can no DDL come in between
+        _carry_out(conn, _plan(conn, job.source.table, wanted[job.source.table], trigger_mode))
+    return tuple(job.source.table for job in todo)
+
+
+def detach(conn: psycopg.Connection[Any], source_oid: int, *, give_up_after_s: float = GIVE_UP_AFTER_S) -> bool:
+    """Remove triggers, function and buffer if no stream table needs them any more; returns whether it did.
+
+    Dropping a trigger needs ACCESS EXCLUSIVE on the source, taken as briefly. The source itself may be gone already.
+    """
+    _serialise(conn, [source_oid])
+    used = conn.execute(
+        "SELECT FROM pgtrickle.pgt_dependencies JOIN pgtrickle.pgt_stream_tables USING (pgt_id)"
+        " WHERE source_relid = %s AND effective_mode <> 'FULL' LIMIT 1",
+        (source_oid,),
+    )
+    if used.rowcount:
+        return False
+    triggers = [
+        (sql.Identifier(schema, table), sql.Identifier(name))
+        for schema, table, name in conn.execute(
+            "SELECT n.nspname, c.relname, t.tgname FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid"
+            " JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE t.tgfoid = to_regproc(%s) AND t.tgparentid = 0"
+            " ORDER BY c.oid, t.tgname",
+            (f"{buffer.SCHEMA}.{buffer.function_name(source_oid)}",),
+        )
+    ]
+    tables = list(dict.fromkeys(table for table, _ in triggers))
+    lock_all(conn, [LockRequest(table, "ACCESS EXCLUSIVE") for table in tables], give_up_after_s=give_up_after_s)
+    for table, name in triggers:
+        conn.execute(sql.SQL("DROP TRIGGER {} ON {}").format(name, table))
+    conn.execute(sql.SQL("DROP FUNCTION IF EXISTS {}()").format(_function(source_oid)))
+    buffer.drop(conn, source_oid)
+    conn.execute("DELETE FROM pgtrickle.pgt_change_tracking WHERE source_relid = %s", (source_oid,))
+    return True
+
+
+def _serialise(conn: psycopg.Connection[Any], source_oids: Sequence[int]) -> None:
+    """One attach or detach of a source at a time: the last consumer leaving must see one that is just coming."""
+    for oid in sorted(source_oids):
+        conn.execute("SELECT pg_advisory_xact_lock(hashtextextended('pgtrickle capture', %s))", (oid,))
+
+
+def _plan(conn: psycopg.Connection[Any], table: Table, wanted: Collection[str], trigger_mode: str) -> _Job:
+    source = read_source(conn, table, trigger_mode=trigger_mode)
+    row = conn.execute(
+        "SELECT columns FROM pgtrickle.pgt_change_tracking WHERE source_relid = %s", (table.oid,)
+    ).fetchone()
+    there = {each.name for each in source.attributes}
+    captured = there & set(row[0]) if row is not None else set()
+    columns = source.named(captured | set(wanted))
+    exists = buffer.exists(conn, table.oid)
+    body = _body(conn, source, columns)
+    return _Job(
+        source,
+        columns,
+        exists,
+        buffer.unfit(conn, table.oid, columns) if exists else columns,
+        body,
+        _triggers_stand(conn, source, body),
+    )
+
+
+def _locks(job: _Job) -> list[LockRequest]:
+    """The source, then its buffer: with the source locked no writer holds the buffer, only a refresh reading it may."""
+    table = job.source.table
+    locks = [LockRequest(sql.Identifier(table.schema, table.name), "SHARE ROW EXCLUSIVE")]
+    if job.buffer_exists and job.unfit:
+        locks.append(LockRequest(buffer.buffer_identifier(table.oid), "ACCESS EXCLUSIVE", wait=False))
+    return locks
+
+
+def _carry_out(conn: psycopg.Connection[Any], job: _Job) -> None:
+    oid = job.source.table.oid
+    if not job.buffer_exists:
+        buffer.create(conn, oid, job.columns)
+    elif job.unfit and buffer.widen(conn, oid, job.unfit):
+        buffer.mark(conn, oid)  # values of the old type are lost to consumers that had not read them
+    function = _function(oid)
+    conn.execute(
+        sql.SQL(
+            "CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER"
+            " SET search_path = pg_catalog, pg_temp AS {}"
+        ).format(function, sql.Literal(job.body))
+    )
+    # Or anyone could attach the function to a table of their own and write into the buffer.
+    conn.execute(sql.SQL("REVOKE ALL ON FUNCTION {}() FROM PUBLIC").format(function))
+    for relation in (job.source.table, *job.source.descendants):
+        _create_triggers(conn, relation, oid, row_level=job.source.row_level)
+    conn.execute(
+        "INSERT INTO pgtrickle.pgt_change_tracking"
+        " (source_relid, buffer_name, columns, trigger_names, trigger_count, trigger_level)"
+        " VALUES (%s, %s, %s::text[], %s::text[], %s, %s) ON CONFLICT (source_relid) DO UPDATE"
+        " SET columns = excluded.columns, trigger_names = excluded.trigger_names,"
+        " trigger_count = excluded.trigger_count, trigger_level = excluded.trigger_level",
+        (
+            oid,
+            f"{buffer.SCHEMA}.{buffer.buffer_name(oid)}",
+            [column.name for column in job.columns],
+            [_trigger_name(oid, event) for event in _EVENTS],
+            job.source.trigger_count,
+            "ROW" if job.source.row_level else "STATEMENT",
+        ),
+    )
+
+
+def _create_triggers(conn: psycopg.Connection[Any], relation: Table, source_oid: int, *, row_level: bool) -> None:
+    """ENABLE ALWAYS: a session that applies replicated changes (session_replication_role) is a writer too."""
+    table = sql.Identifier(relation.schema, relation.name)
+    for event in _EVENTS:
+        by_row = row_level and event != "truncate"
+        name = sql.Identifier(_trigger_name(source_oid, event))
+        conn.execute(
+            sql.SQL("CREATE OR REPLACE TRIGGER {} AFTER {} ON {} {} FOR EACH {} EXECUTE FUNCTION {}()").format(
+                name,
+                sql.SQL(event.upper()),
+                table,
+                sql.SQL("" if by_row else _TRANSITIONS[event]),
+                sql.SQL("ROW" if by_row else "STATEMENT"),
+                _function(source_oid),
+            )
+        )
+        conn.execute(sql.SQL("ALTER TABLE ONLY {} ENABLE ALWAYS TRIGGER {}").format(table, name))
+
+
+def _triggers_stand(conn: psycopg.Connection[Any], source: Source, body: str) -> bool:
+    """Whether the function is this one and every table of the source has its four triggers, enabled ALWAYS."""
+    row = conn.execute(
+        "SELECT f.prosrc, (SELECT count(*) FROM pg_trigger AS t WHERE t.tgfoid = f.oid AND t.tgenabled = 'A'"
+        "   AND t.tgrelid = ANY(%s::oid[]) AND (t.tgtype & 1 = 1) = (%s AND t.tgname NOT LIKE '%%\\_truncate'))"
+        " FROM pg_proc AS f WHERE f.oid = to_regproc(%s)",
+        (
+            [source.table.oid, *(each.oid for each in source.descendants)],
+            source.row_level,
+            f"{buffer.SCHEMA}.{buffer.function_name(source.table.oid)}",
+        ),
+    ).fetchone()
+    return row is not None and row[0] == body and row[1] == source.trigger_count
+
+
+def _body(conn: psycopg.Connection[Any], source: Source, columns: Sequence[Attribute]) -> str:
+    """The function's text for these columns. A row trigger sees its one row as a transition table of one row."""
+    values = [_value(column) for column in columns]
+    slots = [sql.Identifier(f"c{column.number}") for column in columns]
+    images = [sql.SQL("{} AS {}").format(value, slot) for value, slot in zip(values, slots, strict=True)]
+    old_images = [sql.SQL("o.{}").format(slot) for slot in slots]
+    new_images = [sql.SQL("n.{}").format(slot) for slot in slots]
+    text = sql.SQL(_TEMPLATE).format(
+        buffer=buffer.buffer_identifier(source.table.oid),
+        intact=_intact(source, columns),
+        old_rows=sql.SQL("(SELECT OLD.*)" if source.row_level else "old_rows"),
+        new_rows=sql.SQL("(SELECT NEW.*)" if source.row_level else "new_rows"),
+        new_columns=_tail([sql.Identifier(buffer.buffer_column("new", column.name)) for column in columns]),
+        old_columns=_tail([sql.Identifier(buffer.buffer_column("old", column.name)) for column in columns]),
+        values=_tail(values),
+        images=_tail(images),
+        old_images=_tail(old_images),
+        new_images=_tail(new_images),
+        old_record=sql.SQL(", ").join(old_images),
+        new_record=sql.SQL(", ").join(new_images),
+    )
+    return text.as_string(conn)
+
+
+def _value(column: Attribute) -> sql.Composable:
+    """The column of a transition row `r`; a virtual generated column is NULL there, so it is computed."""
+    if column.expression is not None:
+        return sql.SQL("({})").format(sql.SQL(column.expression))
+    return sql.SQL("r.{}").format(sql.Identifier(column.name))
+
+
+def _tail(items: Sequence[sql.Composable]) -> sql.Composed:
+    """The items, each after a comma, to follow others in a list."""
+    return sql.Composed([part for item in items for part in (sql.SQL(", "), item)])
+
+
+def _intact(source: Source, columns: Sequence[Attribute]) -> sql.Composed:
+    """A condition true as long as the columns and partitions are those the function was written for."""
+    # A virtual column's expression may read any column, so then all are watched.
+    watched = source.attributes if any(column.expression is not None for column in columns) else columns
+    checks: list[sql.Composable] = []
+    if watched:
+        checks.append(
+            sql.SQL(
+                "(SELECT count(*) FROM pg_attribute WHERE attrelid = {oid}"
+                " AND (attnum, attname, atttypid, atttypmod) IN ({shapes})) = {count}"
+            ).format(
+                oid=sql.Literal(source.table.oid),
+                shapes=sql.SQL(", ").join(
+                    sql.SQL("({}, {}, {}, {})").format(
+                        sql.Literal(each.number),
+                        sql.Literal(each.name),
+                        sql.Literal(each.type_oid),
+                        sql.Literal(each.type_modifier),
+                    )
+                    for each in watched
+                ),
+                count=sql.Literal(len(watched)),
+            )
+        )
+    checks += [
+        sql.SQL("(SELECT md5(adbin::text) FROM pg_attrdef WHERE adrelid = {} AND adnum = {}) = {}").format(
+            sql.Literal(source.table.oid), sql.Literal(column.number), sql.Literal(column.expression_checksum)
+        )
+        for column in columns
+        if column.expression is not None
+    ]
+    if source.parents:
+        checks.append(
+            sql.SQL(
+                "ARRAY(SELECT inhrelid FROM pg_inherits WHERE inhparent = ANY({}::oid[]) ORDER BY inhrelid) = {}::oid[]"
+            ).format(sql.Literal(list(source.parents)), sql.Literal(sorted(each.oid for each in source.descendants)))
+        )
+    return sql.SQL(" AND ").join(checks) if checks else sql.Composed([sql.SQL("true")])
+
+
+def _function(source_oid: int) -> sql.Identifier:
+    return sql.Identifier(buffer.SCHEMA, buffer.function_name(source_oid))
+
+
+def _trigger_name(source_oid: int, event: str) -> str:
+    return f"pgtrickle_{source_oid}_{event}"

@@ -1,0 +1,246 @@
+"""Install, upgrade and remove the catalog. Called by `connect()` and by the verbs `install` and `uninstall`.
+
+The migrations are numbered SQL files; each is applied once, in order, and recorded with its checksum.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+
+from pgtrickle.errors import ServerError, StateError
+
+MIGRATIONS: Final = Path(__file__).parent / "migrations"
+SCHEMAS: Final = ("pgtrickle", "pgtrickle_changes", "pgtrickle_state")
+USER_ROLE: Final = "pgtrickle_user"
+_LOCK: Final = 0x7067_7472_6963_6B6C  # "pgtrickl": one installer or remover at a time in a database
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One numbered SQL file."""
+
+    version: int
+    name: str
+    text: str
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class InstallResult:
+    """What `install` did: versions it applied (none when up to date) and what the user should know."""
+
+    version: int
+    applied: tuple[int, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """One object that `uninstall` drops, or keeps as it is (`kept`)."""
+
+    kind: str
+    name: str
+    kept: bool = False
+
+    def __str__(self) -> str:
+        return f"{'keep' if self.kept else 'drop'} {self.kind} {self.name}"
+
+
+def load_migrations(directory: Path = MIGRATIONS) -> tuple[Migration, ...]:
+    """The migrations of `directory` in order; a gap in their numbers is a bug of ours."""
+    found = []
+    for path in sorted(directory.glob("*.sql")):
+        name = re.fullmatch(r"(\d{4})_(\w+)\.sql", path.name)
+        if name is None:
+            raise ValueError(f"{path.name} is not named NNNN_name.sql")
+        found.append(Migration(int(name[1]), name[2], path.read_text(encoding="utf-8")))
+    if [each.version for each in found] != list(range(1, len(found) + 1)):
+        raise ValueError(f"the migrations are not numbered 1 to {len(found)}: {[each.version for each in found]}")
+    return tuple(found)
+
+
+def install(conn: psycopg.Connection[Any], *, directory: Path = MIGRATIONS) -> InstallResult:
+    """Bring the catalog to this code's version in one transaction; does nothing when it is there already."""
+    migrations = load_migrations(directory)
+    if not _missing(conn, migrations):
+        return InstallResult(len(migrations), (), ())
+    try:
+        with conn.transaction():
+            conn.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+            missing = _missing(conn, migrations)  # again: another installer may have been at it until now
+            _require_free_schemas(conn)
+            for migration in missing:
+                _apply(conn, migration)
+            notes = _grant(conn)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise ServerError(
+            f"this role may not install the catalog: {error.diag.message_primary}",
+            code="PT402",
+            hint="GRANT CREATE ON DATABASE … TO the role, or install as the owner of the schema pgtrickle.",
+        ) from error
+    return InstallResult(len(migrations), tuple(each.version for each in missing), notes)
+
+
+def uninstall(conn: psycopg.Connection[Any], *, drop_stream_tables: bool, dry_run: bool = False) -> list[Removal]:
+    """Remove all that pgtrickle made, in one transaction, and return what that was; `dry_run` only returns it.
+
+    Stream tables stay as plain tables unless `drop_stream_tables`; the index we keep on them goes. The role
+    pgtrickle_user stays, since other databases of the server may use it.
+    """
+    with conn.transaction():
+        conn.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+        removals = _removals(conn, drop_stream_tables)
+        if not dry_run:
+            _drop(conn, removals)
+    return [removal for removal, _ in removals]
+
+
+def _missing(conn: psycopg.Connection[Any], migrations: tuple[Migration, ...]) -> tuple[Migration, ...]:
+    """The migrations still to apply; StateError if what is applied is not a prefix of `migrations`."""
+    with conn.transaction():
+        known = conn.execute("SELECT to_regclass('pgtrickle.pgt_migrations') IS NOT NULL").fetchone()
+        if known is None or not known[0]:
+            return migrations
+        applied = conn.execute("SELECT version, checksum FROM pgtrickle.pgt_migrations ORDER BY version").fetchall()
+    if len(applied) > len(migrations):
+        raise StateError(
+            f"the catalog has version {applied[-1][0]}, this pgtrickle knows {len(migrations)}",
+            code="PT310",
+            hint="Upgrade pgtrickle.",
+        )
+    for (version, checksum), migration in zip(applied, migrations, strict=False):
+        if version != migration.version or checksum != migration.checksum:
+            raise StateError(
+                f"migration {migration.version} of the catalog is not the one this pgtrickle has",
+                code="PT311",
+                hint="Use the pgtrickle that installed the catalog, or uninstall and install again.",
+            )
+    return migrations[len(applied) :]
+
+
+def _require_free_schemas(conn: psycopg.Connection[Any]) -> None:
+    """Refuse to build on schemas of our names that someone else made (the pg_trickle extension, say)."""
+    if conn.execute("SELECT to_regclass('pgtrickle.pgt_migrations')").fetchone() != (None,):
+        return
+    taken = conn.execute("SELECT nspname FROM pg_namespace WHERE nspname = ANY(%s)", (list(SCHEMAS),)).fetchone()
+    if taken is not None:
+        raise StateError(
+            f"the schema {taken[0]} exists, but not by this pgtrickle",
+            code="PT312",
+            hint="Rename or drop that schema, or use another database.",
+        )
+
+
+def _apply(conn: psycopg.Connection[Any], migration: Migration) -> None:
+    if migration.version == 1:
+        conn.execute("CREATE SCHEMA pgtrickle")
+        conn.execute(
+            "CREATE TABLE pgtrickle.pgt_migrations (version integer PRIMARY KEY, name text NOT NULL,"
+            " checksum text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())"
+        )
+    conn.execute(migration.text.encode())
+    conn.execute(
+        "INSERT INTO pgtrickle.pgt_migrations (version, name, checksum) VALUES (%s, %s, %s)",
+        (migration.version, migration.name, migration.checksum),
+    )
+
+
+def _grant(conn: psycopg.Connection[Any]) -> tuple[str, ...]:
+    """Let pgtrickle_user read the catalog, creating the role if we may."""
+    row = conn.execute(
+        "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = %s),"
+        " (SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user)",
+        (USER_ROLE,),
+    ).fetchone()
+    exists, may_create = row or (False, False)
+    role = sql.Identifier(USER_ROLE)
+    if not exists and not may_create:
+        return (f"the role {USER_ROLE} does not exist and this role may not create it; no one else was given access",)
+    if not exists:
+        try:
+            with conn.transaction():
+                conn.execute(sql.SQL("CREATE ROLE {} NOLOGIN").format(role))
+        except (psycopg.errors.DuplicateObject, psycopg.errors.UniqueViolation):
+            pass  # created meanwhile from another database: it is there, which is all we want
+    for grant in (
+        "GRANT USAGE ON SCHEMA pgtrickle TO {}",
+        "GRANT SELECT ON ALL TABLES IN SCHEMA pgtrickle TO {}",
+        "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pgtrickle TO {}",
+    ):
+        conn.execute(sql.SQL(grant).format(role))
+    return ()
+
+
+def _removals(conn: psycopg.Connection[Any], drop_stream_tables: bool) -> list[tuple[Removal, sql.Composed | None]]:
+    """What there is to remove, each with the statement that does it (None: kept, or gone with what it depends on)."""
+    found: list[tuple[Removal, sql.Composed | None]] = []
+    triggers = conn.execute(
+        "SELECT tgname, c.oid::regclass::text FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = tgrelid"
+        " JOIN pg_proc AS p ON p.oid = tgfoid WHERE p.pronamespace = ANY("
+        "   SELECT oid FROM pg_namespace WHERE nspname = ANY(%s)) AND NOT tgisinternal ORDER BY 2, 1",
+        (list(SCHEMAS),),
+    )
+    found += [(Removal("trigger", f"{name} on {table}"), None) for name, table in triggers]
+    present = conn.execute("SELECT to_regclass('pgtrickle.pgt_stream_tables') IS NOT NULL").fetchone()
+    if present is not None and present[0]:
+        found += _stream_tables(conn, drop_stream_tables)
+    schemas = conn.execute(
+        "SELECT nspname FROM pg_namespace WHERE nspname = ANY(%s) ORDER BY nspname DESC", (list(SCHEMAS),)
+    )
+    for (name,) in schemas:
+        found.append((Removal("schema", name), sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(name))))
+    return found
+
+
+def _stream_tables(conn: psycopg.Connection[Any], drop: bool) -> list[tuple[Removal, sql.Composed | None]]:
+    """Stream tables that still exist: to drop, or to keep without the row-identity index we made on them."""
+    tables = conn.execute(
+        "SELECT n.nspname, c.relname FROM pgtrickle.pgt_stream_tables AS t JOIN pg_class AS c ON c.oid = t.pgt_relid"
+        " JOIN pg_namespace AS n ON n.oid = c.relnamespace ORDER BY 1, 2"
+    ).fetchall()
+    if drop:
+        return [
+            (Removal("table", f"{schema}.{name}"), sql.SQL("DROP TABLE {}").format(sql.Identifier(schema, name)))
+            for schema, name in tables
+        ]
+    indexes = conn.execute(
+        "SELECT n.nspname, i.relname FROM pgtrickle.pgt_stream_tables AS t"
+        " JOIN pg_index AS x ON x.indrelid = t.pgt_relid"
+        " JOIN pg_class AS i ON i.oid = x.indexrelid JOIN pg_namespace AS n ON n.oid = i.relnamespace"
+        " WHERE pg_get_indexdef(i.oid) LIKE '%%hash\\_record\\_extended(%%' ORDER BY 1, 2"
+    ).fetchall()
+    kept: list[tuple[Removal, sql.Composed | None]] = [
+        (Removal("table", f"{schema}.{name}", kept=True), None) for schema, name in tables
+    ]
+    return kept + [
+        (Removal("index", f"{schema}.{name}"), sql.SQL("DROP INDEX {}").format(sql.Identifier(schema, name)))
+        for schema, name in indexes
+    ]
+
+
+def _drop(conn: psycopg.Connection[Any], removals: list[tuple[Removal, sql.Composed | None]]) -> None:
+    for removal, statement in removals:
+        if statement is None:
+            continue
+        try:
+            conn.execute(statement)
+        except psycopg.errors.DependentObjectsStillExist as error:
+            raise StateError(
+                f"{removal.kind} {removal.name} is still used: {error.diag.message_detail}",
+                code="PT313",
+                hint="Drop what depends on it first, or keep the stream tables.",
+            ) from error
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise ServerError(
+                f"this role may not drop {removal.kind} {removal.name}", code="PT402", hint="Uninstall as its owner."
+            ) from error

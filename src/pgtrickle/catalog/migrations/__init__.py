@@ -1,0 +1,1 @@
+"""Numbered SQL migrations of the catalog, applied by `install.py`. A package so that the files are packaged."""

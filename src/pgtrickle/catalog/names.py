@@ -1,0 +1,70 @@
+"""Names of stream tables as users write them: `name`, `schema.name`, quoted where SQL would need quotes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from pgtrickle.errors import UsageError
+from pgtrickle.model import quote
+
+_PART = re.compile(r'\s*(?:"(?P<quoted>(?:[^"]|"")+)"|(?P<plain>[^\W\d][\w$]*))\s*')
+_LONGEST = 63
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A relation's name; `schema` is None when the user left it out."""
+
+    schema: str | None
+    name: str
+
+    def __str__(self) -> str:
+        return quote(self.name) if self.schema is None else f"{quote(self.schema)}.{quote(self.name)}"
+
+
+def parse_name(text: str) -> Name:
+    """Read a name by PostgreSQL's rules: unquoted parts fold to lower case, at most 63 bytes each."""
+    parts: list[str] = []
+    place = 0
+    while True:
+        part = _PART.match(text, place)
+        if part is None:
+            raise _wrong(text)
+        quoted, plain = part["quoted"], part["plain"]
+        parts.append(quoted.replace('""', '"') if quoted is not None else plain.lower())
+        place = part.end()
+        if place == len(text):
+            break
+        if text[place] != ".":
+            raise _wrong(text)
+        place += 1
+    if len(parts) > 2:
+        raise _wrong(text)
+    for each in parts:
+        if len(each.encode()) > _LONGEST or "\0" in each:
+            raise UsageError(
+                f"the name {each!r} is too long", code="PT004", hint=f"PostgreSQL keeps {_LONGEST} bytes of a name."
+            )
+    return Name(parts[0] if len(parts) == 2 else None, parts[-1])
+
+
+def qualify(conn: psycopg.Connection[Any], name: Name) -> tuple[str, str]:
+    """Schema and name of a table to be created: without a schema, the first of the search path that exists."""
+    if name.schema is not None:
+        return name.schema, name.name
+    row = conn.execute("SELECT current_schema()").fetchone()
+    if row is None or row[0] is None:
+        raise UsageError(
+            f"no schema to create {name} in", code="PT005", hint="Write schema.name, or set search_path to a schema."
+        )
+    return str(row[0]), name.name
+
+
+def _wrong(text: str) -> UsageError:
+    return UsageError(
+        f"{text!r} is not a table's name", code="PT004", hint='Write name, schema.name, or "Quoted"."Name".'
+    )

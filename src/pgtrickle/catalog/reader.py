@@ -1,0 +1,199 @@
+"""Reading the catalog: frozen records, one function a question. Called by the refresh, the API and the scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import class_row
+
+from pgtrickle.catalog.names import parse_name
+from pgtrickle.errors import StateError
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTable:
+    """A row of pgt_stream_tables; fields are named as its columns, `frontier` is the snapshot's text."""
+
+    pgt_id: int
+    pgt_relid: int
+    pgt_schema: str
+    pgt_name: str
+    defining_query: str
+    normalized_query: str
+    schedule: str | None
+    refresh_mode: str
+    effective_mode: str
+    mode_reason: str | None
+    status: str
+    requested_cdc_mode: str | None
+    is_populated: bool
+    needs_reinit: bool
+    reinit_reason: str | None
+    frontier: str
+    data_timestamp: datetime | None
+    last_refresh_at: datetime | None
+    last_full_ms: float | None
+    consecutive_errors: int
+    last_error: str | None
+    source_fingerprint: str | None
+    search_path: str
+    created_at: datetime
+    updated_at: datetime
+
+    def __str__(self) -> str:
+        return f"{self.pgt_schema}.{self.pgt_name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Dependency:
+    """A row of pgt_dependencies: one source of one stream table."""
+
+    pgt_id: int
+    source_relid: int
+    source_schema: str
+    source_name: str
+    columns_used: tuple[str, ...]
+    cdc_mode: str
+    slot_name: str | None
+    decoder_confirmed_lsn: str | None
+    transition_started_at: datetime | None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns_used", tuple(self.columns_used))  # the driver gives a list
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRow:
+    """A row of pgt_refresh_history; `phases` are milliseconds by name."""
+
+    refresh_id: int
+    pgt_id: int
+    started_at: datetime
+    finished_at: datetime | None
+    action: str | None
+    status: str
+    initiated_by: str
+    reason: str | None
+    rows_inserted: int
+    rows_deleted: int
+    changes_read: int
+    snapshot: str | None
+    data_timestamp: datetime | None
+    duration_ms: float | None
+    phases: dict[str, float]
+    error_code: str | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tracking:
+    """A row of pgt_change_tracking: how one source is captured."""
+
+    source_relid: int
+    buffer_name: str
+    columns: tuple[str, ...]
+    trigger_names: tuple[str, ...]
+    trigger_count: int
+    trigger_level: str
+    created_at: datetime
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", tuple(self.columns))
+        object.__setattr__(self, "trigger_names", tuple(self.trigger_names))
+
+
+_AS_TEXT = {"frontier", "snapshot", "decoder_confirmed_lsn"}
+
+
+def _columns(record: type[StreamTable] | type[Dependency] | type[HistoryRow] | type[Tracking]) -> sql.Composed:
+    """The record's fields as a select list; types the driver has no loader for are read as text."""
+    return sql.SQL(", ").join(
+        sql.SQL("t.{0}::text AS {0}" if name in _AS_TEXT else "t.{0}").format(sql.Identifier(name))
+        for name in record.__dataclass_fields__
+    )
+
+
+_STREAM_TABLES = sql.SQL("SELECT {} FROM pgtrickle.pgt_stream_tables AS t ").format(_columns(StreamTable))
+
+
+def get(conn: psycopg.Connection[Any], schema: str, name: str) -> StreamTable | None:
+    """The stream table of that exact name."""
+    return _one(conn, sql.SQL("WHERE pgt_schema = %s AND pgt_name = %s"), (schema, name))
+
+
+def by_id(conn: psycopg.Connection[Any], pgt_id: int) -> StreamTable | None:
+    return _one(conn, sql.SQL("WHERE pgt_id = %s"), (pgt_id,))
+
+
+def by_relation(conn: psycopg.Connection[Any], relid: int) -> StreamTable | None:
+    """The stream table whose storage is `relid`: tells whether a source is itself a stream table."""
+    return _one(conn, sql.SQL("WHERE pgt_relid = %s"), (relid,))
+
+
+def resolve(conn: psycopg.Connection[Any], text: str) -> StreamTable:
+    """The stream table a user means by `text`; without a schema the search path decides. StateError if none."""
+    name = parse_name(text)
+    found = (
+        get(conn, name.schema, name.name)
+        if name.schema is not None
+        else _one(
+            conn,
+            sql.SQL(
+                "WHERE pgt_name = %s AND pgt_schema = ANY(current_schemas(false)::text[])"
+                " ORDER BY array_position(current_schemas(false)::text[], pgt_schema) LIMIT 1"
+            ),
+            (name.name,),
+        )
+    )
+    if found is None:
+        raise StateError(f"there is no stream table {name}", code="PT301", hint="`pgtrickle status` lists them all.")
+    return found
+
+
+def list_tables(conn: psycopg.Connection[Any]) -> tuple[StreamTable, ...]:
+    """All stream tables, by name."""
+    return _many(conn, sql.SQL("ORDER BY pgt_schema, pgt_name"), ())
+
+
+def consumers_of(conn: psycopg.Connection[Any], source_oid: int) -> tuple[StreamTable, ...]:
+    """The stream tables that read the source, oldest first."""
+    where = sql.SQL("JOIN pgtrickle.pgt_dependencies AS d USING (pgt_id) WHERE d.source_relid = %s ORDER BY t.pgt_id")
+    return _many(conn, where, (source_oid,))
+
+
+def dependencies(conn: psycopg.Connection[Any], pgt_id: int) -> tuple[Dependency, ...]:
+    """The sources of a stream table, by oid: the order in which they are locked."""
+    query = sql.SQL("SELECT {} FROM pgtrickle.pgt_dependencies AS t WHERE pgt_id = %s ORDER BY source_relid")
+    with conn.cursor(row_factory=class_row(Dependency)) as cursor:
+        return tuple(cursor.execute(query.format(_columns(Dependency)), (pgt_id,)))
+
+
+def history(conn: psycopg.Connection[Any], pgt_id: int, max_rows: int = 20) -> tuple[HistoryRow, ...]:
+    """The last refreshes, newest first."""
+    query = sql.SQL(
+        "SELECT {} FROM pgtrickle.pgt_refresh_history AS t WHERE pgt_id = %s ORDER BY refresh_id DESC LIMIT %s"
+    )
+    with conn.cursor(row_factory=class_row(HistoryRow)) as cursor:
+        return tuple(cursor.execute(query.format(_columns(HistoryRow)), (pgt_id, max_rows)))
+
+
+def tracking(conn: psycopg.Connection[Any], source_oid: int) -> Tracking | None:
+    """How the source is captured, or None if it is not."""
+    query = sql.SQL("SELECT {} FROM pgtrickle.pgt_change_tracking AS t WHERE source_relid = %s")
+    with conn.cursor(row_factory=class_row(Tracking)) as cursor:
+        return cursor.execute(query.format(_columns(Tracking)), (source_oid,)).fetchone()
+
+
+def _one(conn: psycopg.Connection[Any], rest: sql.SQL, values: Sequence[object]) -> StreamTable | None:
+    found = _many(conn, rest, values)
+    return found[0] if found else None
+
+
+def _many(conn: psycopg.Connection[Any], rest: sql.SQL, values: Sequence[object]) -> tuple[StreamTable, ...]:
+    with conn.cursor(row_factory=class_row(StreamTable)) as cursor:
+        return tuple(cursor.execute(_STREAM_TABLES + rest, values))

@@ -1,0 +1,278 @@
+"""Writing the catalog, in the caller's transaction. Called by the API (definitions) and the refresh (progress)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import psycopg
+from psycopg.types.json import Jsonb
+
+from pgtrickle.errors import StateError
+from pgtrickle.model import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a stream table is defined by: everything `register` and `redefine` store about the query."""
+
+    defining_query: str
+    normalized_query: str
+    search_path: str
+    refresh_mode: str
+    effective_mode: str
+    mode_reason: str | None
+    source_fingerprint: str | None
+    sources: Sequence[tuple[Table, Sequence[str]]]
+
+
+def register(
+    conn: psycopg.Connection[Any],
+    table: Table,
+    definition: Definition,
+    *,
+    schedule: str | None,
+    requested_cdc_mode: str | None,
+) -> int:
+    """Add a stream table stored in `table` and its sources; returns its id. It starts INITIALIZING, not populated.
+
+    Its frontier is this moment's snapshot, so that the buffers keep all that its first population may not see.
+    """
+    try:
+        with conn.transaction():
+            row = conn.execute(
+                "INSERT INTO pgtrickle.pgt_stream_tables (pgt_relid, pgt_schema, pgt_name, defining_query,"
+                " normalized_query, search_path, refresh_mode, effective_mode, mode_reason, source_fingerprint,"
+                " schedule, requested_cdc_mode)"
+                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) RETURNING pgt_id",
+                (table.oid, table.schema, table.name, *_values(definition), schedule, requested_cdc_mode),
+            ).fetchone()
+    except psycopg.errors.UniqueViolation as error:
+        raise StateError(
+            f"the stream table {table} exists already", code="PT302", hint="Choose another name, or alter or drop it."
+        ) from error
+    assert row is not None, "INSERT … RETURNING gives a row"  # noqa: S101
+    pgt_id = int(row[0])
+    _set_sources(conn, pgt_id, definition.sources)
+    return pgt_id
+
+
+def redefine(conn: psycopg.Connection[Any], pgt_id: int, definition: Definition) -> None:
+    """Replace the query and the sources; the caller decides about `needs_reinit`."""
+    _update(
+        conn,
+        "UPDATE pgtrickle.pgt_stream_tables SET defining_query = %s, normalized_query = %s, search_path = %s,"
+        " refresh_mode = %s, effective_mode = %s, mode_reason = %s, source_fingerprint = %s, updated_at = now()"
+        " WHERE pgt_id = %s",
+        (*_values(definition), pgt_id),
+    )
+    _set_sources(conn, pgt_id, definition.sources)
+
+
+def unregister(conn: psycopg.Connection[Any], pgt_id: int) -> None:
+    """Forget a stream table with its dependencies and history. Its storage and state are the caller's to drop."""
+    _update(conn, "DELETE FROM pgtrickle.pgt_stream_tables WHERE pgt_id = %s", (pgt_id,))
+
+
+def set_schedule(conn: psycopg.Connection[Any], pgt_id: int, schedule: str | None) -> None:
+    _update(
+        conn,
+        "UPDATE pgtrickle.pgt_stream_tables SET schedule = %s, updated_at = now() WHERE pgt_id = %s",
+        (schedule, pgt_id),
+    )
+
+
+def set_mode(
+    conn: psycopg.Connection[Any], pgt_id: int, *, refresh_mode: str, effective_mode: str, mode_reason: str | None
+) -> None:
+    _update(
+        conn,
+        "UPDATE pgtrickle.pgt_stream_tables SET refresh_mode = %s, effective_mode = %s, mode_reason = %s,"
+        " updated_at = now() WHERE pgt_id = %s",
+        (refresh_mode, effective_mode, mode_reason, pgt_id),
+    )
+
+
+def set_status(conn: psycopg.Connection[Any], pgt_id: int, status: str) -> None:
+    """Change the status; going back to ACTIVE forgets the errors that led away from it."""
+    _update(
+        conn,
+        "UPDATE pgtrickle.pgt_stream_tables SET status = %(status)s, updated_at = now(),"
+        " consecutive_errors = CASE WHEN %(status)s = 'ACTIVE' THEN 0 ELSE consecutive_errors END,"
+        " last_error = CASE WHEN %(status)s = 'ACTIVE' THEN NULL ELSE last_error END WHERE pgt_id = %(pgt_id)s",
+        {"status": status, "pgt_id": pgt_id},
+    )
+
+
+def set_fingerprint(conn: psycopg.Connection[Any], pgt_id: int, fingerprint: str) -> None:
+    """Remember the shape of the sources that the table's content was computed from."""
+    _update(
+        conn,
+        "UPDATE pgtrickle.pgt_stream_tables SET source_fingerprint = %s, updated_at = now() WHERE pgt_id = %s",
+        (fingerprint, pgt_id),
+    )
+
+
+def set_storage(conn: psycopg.Connection[Any], pgt_id: int, relid: int) -> None:
+    """The stream table is now stored in another relation."""
+    _update(
+        conn,
+        "UPDATE pgtrickle.pgt_stream_tables SET pgt_relid = %s, updated_at = now() WHERE pgt_id = %s",
+        (relid, pgt_id),
+    )
+
+
+def mark_reinit(conn: psycopg.Connection[Any], pgt_id: int, reason: str) -> None:
+    """The next refresh must compute the table anew, and say why."""
+    _update(
+        conn,
+        "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, reinit_reason = %s, updated_at = now()"
+        " WHERE pgt_id = %s",
+        (reason, pgt_id),
+    )
+
+
+def mark_refreshed(
+    conn: psycopg.Connection[Any],
+    pgt_id: int,
+    *,
+    frontier: str,
+    data_timestamp: datetime,
+    full_ms: float | None = None,
+) -> None:
+    """The table now equals its query at `frontier`. `full_ms` is given when it was computed from scratch,
+    which also settles a reinitialisation that was asked for."""
+    _update(
+        conn,
+        "UPDATE pgtrickle.pgt_stream_tables SET frontier = %(frontier)s::pg_snapshot, data_timestamp = %(at)s,"
+        " last_refresh_at = clock_timestamp(), status = 'ACTIVE', consecutive_errors = 0, last_error = NULL,"
+        " is_populated = is_populated OR %(full)s::double precision IS NOT NULL,"
+        " last_full_ms = coalesce(%(full)s, last_full_ms),"
+        " needs_reinit = needs_reinit AND %(full)s::double precision IS NULL,"
+        " reinit_reason = CASE WHEN %(full)s::double precision IS NULL THEN reinit_reason END"
+        " WHERE pgt_id = %(pgt_id)s",
+        {"frontier": frontier, "at": data_timestamp, "full": full_ms, "pgt_id": pgt_id},
+    )
+
+
+def mark_failed(conn: psycopg.Connection[Any], pgt_id: int, error: str, *, max_consecutive_errors: int) -> str:
+    """Count a failure; returns the status, which is SUSPENDED once there were too many in a row."""
+    row = conn.execute(
+        "UPDATE pgtrickle.pgt_stream_tables SET consecutive_errors = consecutive_errors + 1, last_error = %(error)s,"
+        " updated_at = now(),"
+        " status = CASE WHEN consecutive_errors + 1 >= %(most)s THEN 'SUSPENDED'"
+        "               WHEN is_populated THEN status ELSE 'ERROR' END"
+        " WHERE pgt_id = %(pgt_id)s RETURNING status",
+        {"error": error, "most": max_consecutive_errors, "pgt_id": pgt_id},
+    ).fetchone()
+    if row is None:
+        raise _gone(pgt_id)
+    return str(row[0])
+
+
+def start_refresh(conn: psycopg.Connection[Any], pgt_id: int, *, initiated_by: str) -> int:
+    """Open a history row as RUNNING; returns its id."""
+    row = conn.execute(
+        "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, status, initiated_by) VALUES (%s, 'RUNNING', %s)"
+        " RETURNING refresh_id",
+        (pgt_id, initiated_by),
+    ).fetchone()
+    assert row is not None, "INSERT … RETURNING gives a row"  # noqa: S101
+    return int(row[0])
+
+
+def finish_refresh(
+    conn: psycopg.Connection[Any],
+    refresh_id: int,
+    *,
+    status: str,
+    action: str | None,
+    reason: str | None,
+    rows_inserted: int = 0,
+    rows_deleted: int = 0,
+    changes_read: int = 0,
+    snapshot: str | None = None,
+    data_timestamp: datetime | None = None,
+    phases: Mapping[str, float] | None = None,
+    error_code: str | None = None,
+    error: str | None = None,
+) -> float:
+    """Close a history row; returns the duration in milliseconds, measured by the server's clock."""
+    row = conn.execute(
+        "UPDATE pgtrickle.pgt_refresh_history SET status = %s, action = %s, reason = %s, rows_inserted = %s,"
+        " rows_deleted = %s, changes_read = %s, snapshot = %s::pg_snapshot, data_timestamp = %s, phases = %s,"
+        " error_code = %s, error = %s, finished_at = clock_timestamp(),"
+        " duration_ms = extract(epoch FROM clock_timestamp() - started_at) * 1000"
+        " WHERE refresh_id = %s RETURNING duration_ms",
+        (
+            status,
+            action,
+            reason,
+            rows_inserted,
+            rows_deleted,
+            changes_read,
+            snapshot,
+            data_timestamp,
+            Jsonb(dict(phases or {})),
+            error_code,
+            error,
+            refresh_id,
+        ),
+    ).fetchone()
+    if row is None:
+        raise StateError(
+            f"there is no refresh {refresh_id}", code="PT304", hint="The stream table was dropped meanwhile."
+        )
+    return float(row[0])
+
+
+def close_abandoned(conn: psycopg.Connection[Any], pgt_id: int) -> int:
+    """Mark RUNNING rows as FAILED; returns how many. For the holder of the table's refresh lock, which knows
+    that whoever opened them is gone."""
+    return conn.execute(
+        "UPDATE pgtrickle.pgt_refresh_history SET status = 'FAILED', finished_at = clock_timestamp(),"
+        " error = 'the process ended before the refresh did' WHERE pgt_id = %s AND status = 'RUNNING'",
+        (pgt_id,),
+    ).rowcount
+
+
+def _values(definition: Definition) -> tuple[str | None, ...]:
+    """The definition's columns of pgt_stream_tables, in the order in which the statements above name them."""
+    return (
+        definition.defining_query,
+        definition.normalized_query,
+        definition.search_path,
+        definition.refresh_mode,
+        definition.effective_mode,
+        definition.mode_reason,
+        definition.source_fingerprint,
+    )
+
+
+def _set_sources(conn: psycopg.Connection[Any], pgt_id: int, sources: Sequence[tuple[Table, Sequence[str]]]) -> None:
+    """Make the dependencies exactly `sources`, leaving the capture mode of those that stay."""
+    conn.execute(
+        "DELETE FROM pgtrickle.pgt_dependencies WHERE pgt_id = %s AND source_relid <> ALL(%s::oid[])",
+        (pgt_id, [source.oid for source, _ in sources]),
+    )
+    for source, columns in sources:
+        conn.execute(
+            "INSERT INTO pgtrickle.pgt_dependencies (pgt_id, source_relid, source_schema, source_name, columns_used)"
+            " VALUES (%s, %s, %s, %s, %s::text[]) ON CONFLICT (pgt_id, source_relid) DO UPDATE"
+            " SET source_schema = excluded.source_schema, source_name = excluded.source_name,"
+            " columns_used = excluded.columns_used",
+            (pgt_id, source.oid, source.schema, source.name, list(columns)),
+        )
+
+
+def _update(conn: psycopg.Connection[Any], statement: str, values: Sequence[object] | Mapping[str, object]) -> None:
+    """Run a statement that must hit the one stream table it names last."""
+    pgt_id = values["pgt_id"] if isinstance(values, Mapping) else values[-1]
+    if conn.execute(statement, values).rowcount != 1:
+        raise _gone(pgt_id)
+
+
+def _gone(pgt_id: object) -> StateError:
+    return StateError(f"there is no stream table with id {pgt_id}", code="PT301", hint="It was dropped meanwhile.")

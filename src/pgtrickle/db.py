@@ -1,0 +1,105 @@
+"""Connections to PostgreSQL with pinned session settings. Every part that opens one goes through `connect`."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, TypeAlias
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.sql import SQL
+
+from pgtrickle.errors import ServerError, UsageError
+
+Connection: TypeAlias = psycopg.Connection[tuple[object, ...]]
+
+OLDEST_SERVER: Final = 14
+
+SESSION_SETTINGS: Final[dict[str, str]] = {
+    # Text forms: lossless and the same in every session, since values travel and compare as text.
+    # (`ISO` alone: the order in which a user's own casts read dates stays the database's.)
+    "DateStyle": "ISO",
+    "IntervalStyle": "postgres",
+    "extra_float_digits": "1",
+    "bytea_output": "hex",
+    "client_encoding": "UTF8",
+    # A refresh may be long and its reader idle in its transaction: no limit of a role may end it half-way.
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+}
+"""What every session sets first, whatever driver opened it. `search_path` is left to the user: it analyses queries."""
+
+_SECRETS = ("password", "sslpassword")
+
+
+def connect(
+    dsn: str, *, autocommit: bool = True, application_name: str = "pgtrickle", connect_timeout: int = 10
+) -> Connection:
+    """Open a connection with `SESSION_SETTINGS` in effect; an unreachable server is a ServerError (PT400)."""
+    try:
+        conninfo = conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError:
+        # libpq's own message may quote a part of the password, so it is not shown.
+        raise UsageError(
+            f"not a connection string: {mask(dsn)}", code="PT003", hint="Write postgresql://user@host:port/database."
+        ) from None
+    timeout = conninfo.pop("connect_timeout", None) or connect_timeout
+    conninfo.pop("application_name", None)
+    try:
+        conn = psycopg.connect(
+            make_conninfo("", **conninfo),
+            autocommit=True,
+            connect_timeout=int(timeout),
+            application_name=application_name,
+        )
+    except psycopg.OperationalError as error:
+        raise ServerError(
+            f"cannot connect to {mask(dsn)}: {' '.join(str(error).split())}",
+            hint="Check that the server runs and that host, port, database, user and password are right.",
+        ) from error
+    if conn.info.server_version < OLDEST_SERVER * 10000:
+        version = conn.info.parameter_status("server_version")
+        conn.close()
+        raise ServerError(
+            f"PostgreSQL {version} is too old", code="PT401", hint=f"Use PostgreSQL {OLDEST_SERVER} or newer."
+        )
+    prepare_session(conn)
+    conn.autocommit = autocommit
+    return conn
+
+
+def prepare_session(conn: Connection) -> None:
+    """Puts `SESSION_SETTINGS` in effect on a session."""
+    conn.execute(
+        "SELECT set_config(name, value, false) FROM unnest(%s::text[], %s::text[]) AS s(name, value)",
+        (list(SESSION_SETTINGS), list(SESSION_SETTINGS.values())),
+    )
+
+
+def statement(sql: str) -> SQL:
+    """SQL text that we composed ourselves, of quoted identifiers and analysed expressions, as psycopg wants it."""
+    return SQL(sql)
+
+
+def execute(conn: Connection, sql: str) -> int:
+    """Runs a statement composed by us; returns the number of rows it changed."""
+    return conn.execute(statement(sql)).rowcount
+
+
+def scalar(conn: Connection, sql: str) -> object:
+    """The one value a query composed by us answers."""
+    row = conn.execute(statement(sql)).fetchone()
+    assert row is not None, sql  # noqa: S101
+    return row[0]
+
+
+def mask(dsn: str) -> str:
+    """`dsn` with its passwords replaced by `***`, for logs and messages."""
+    try:
+        conninfo = conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError:
+        hidden = re.sub(r"(://[^:/@\s]*):.*@", r"\1:***@", dsn)
+        return re.sub(r"(?i)((?:ssl)?password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]+)", r"\1***", hidden)
+    secrets = {key: "***" for key in _SECRETS if key in conninfo}
+    return make_conninfo("", **{**conninfo, **secrets}) if secrets else dsn

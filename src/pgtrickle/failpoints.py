@@ -1,0 +1,16 @@
+"""Named places where a test makes this process die as if by `kill -9`. Called by the refresh at each of its steps."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+
+def reach(name: str) -> None:
+    """Kill this process if PGTRICKLE_FAILPOINT is `name`.
+
+    Exactly-once holds only if a crash at any step leaves the old state or the new one. SIGKILL runs no
+    `finally`, no rollback and no atexit hook, so the server alone must put things right, as after a real crash.
+    """
+    if os.environ.get("PGTRICKLE_FAILPOINT") == name:
+        os.kill(os.getpid(), signal.SIGKILL)
