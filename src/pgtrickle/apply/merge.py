@@ -86,10 +86,10 @@ def by_image(relation: str, columns: tuple[Column, ...]) -> str:
     forms = [_form(column) for column in columns]
     grouped = ", ".join([*(f"{form} AS {quote(c.name)}" for form, c in zip(forms, columns, strict=True)), WEIGHT])
     restored = [f"{receive(quote(c.name), c.type)} AS {quote(c.name)}" for c in columns]
-    group = ", ".join(quote(c.name) for c in columns)
+    group = f" GROUP BY {', '.join(quote(c.name) for c in columns)}" if columns else ""
     return (
         f"SELECT {', '.join([*restored, f'sum({WEIGHT})::bigint AS {WEIGHT}'])} "
-        f"FROM (SELECT {grouped} FROM ({relation}) AS rows) AS forms GROUP BY {group} HAVING sum({WEIGHT}) <> 0"
+        f"FROM (SELECT {grouped} FROM ({relation}) AS rows) AS forms{group} HAVING sum({WEIGHT}) <> 0"
     )
 
 

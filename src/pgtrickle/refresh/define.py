@@ -6,13 +6,12 @@ populated by its next refresh, at a snapshot taken after the commit, so no lock 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import psycopg
 
 from pgtrickle.apply import merge, state
 from pgtrickle.capture import triggers
-from pgtrickle.capture.source import read_source
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.names import parse_name, qualify
@@ -60,7 +59,7 @@ def load(connection: Connection, stream: StreamTable) -> Prepared:
     with connection.transaction():
         compiled = compile_query(connection, stream.defining_query, search_path=stream.search_path)
     if stream.effective_mode == "FULL":
-        compiled = compiled.without_tree()
+        compiled = replace(compiled, tree=None)
     return prepare(connection, stream.pgt_id, stream.pgt_schema, stream.pgt_name, compiled)
 
 
@@ -115,20 +114,20 @@ def _compile(connection: Connection, query: str, search_path: str, refresh_mode:
         )
     compiled = compile_query(connection, query, search_path=search_path)
     if refresh_mode == "FULL":
-        return compiled.without_tree(), Mode(refresh_mode, "FULL", "refresh mode is FULL")
+        return replace(compiled, tree=None), Mode(refresh_mode, "FULL", "refresh mode is FULL")
     refusal = compiled.refusal or _capture_refusal(connection, compiled)
     if refusal is None:
         return compiled, Mode(refresh_mode, "DIFFERENTIAL", None)
     if refresh_mode == "DIFFERENTIAL":
         raise refusal
-    return compiled.without_tree(), Mode(refresh_mode, "FULL", str(refusal))
+    return replace(compiled, tree=None), Mode(refresh_mode, "FULL", str(refusal))
 
 
 def _capture_refusal(connection: Connection, compiled: Compiled) -> Unsupported | None:
     """Why a source of the query cannot be captured, if one cannot."""
     for source in compiled.analysis.sources:
         try:
-            read_source(connection, source.table)
+            triggers.require_capturable(connection, source.table)
         except Unsupported as refusal:
             return refusal
     return None
@@ -157,7 +156,7 @@ def _build(connection: Connection, prepared: Prepared, mode: Mode) -> None:
     for kept in prepared.states.values():
         state.create(connection, kept, looked_up=kept.aggregate in joined)
     sources = prepared.compiled.analysis.sources
-    triggers.attach(connection, {source.table: [column.name for column in source.columns] for source in sources})
+    triggers.attach_all(connection, {source.table: [column.name for column in source.columns] for source in sources})
 
 
 def _release(connection: Connection, sources: list[int]) -> None:

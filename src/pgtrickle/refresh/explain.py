@@ -5,7 +5,7 @@ from __future__ import annotations
 from pgtrickle.capture import window
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.db import Connection
-from pgtrickle.delta import differentiate
+from pgtrickle.delta.differentiate import differentiate
 from pgtrickle.delta.explain import plan as delta_text
 from pgtrickle.query.compile import compile_query
 from pgtrickle.query.explain import tree as tree_text

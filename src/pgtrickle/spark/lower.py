@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pgtrickle.delta import differentiate
+from pgtrickle.delta.differentiate import differentiate
 from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus, is_empty
 from pgtrickle.model import Expr, Table
 from pgtrickle.postgres import aggregate as aggregate_sql

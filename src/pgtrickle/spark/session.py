@@ -63,7 +63,9 @@ def session(master: str = "local[*]", settings: Mapping[str, str] | None = None)
             for name in ECHOES:
                 PySparkLogger.getLogger(name).disabled = True
             asked = dict(settings or {})
-            _open = _Open(_connect(master, asked) if master.startswith("sc://") else _start(master, asked), master, asked)
+            _open = _Open(
+                _connect(master, asked) if master.startswith("sc://") else _start(master, asked), master, asked
+            )
         elif _open.master != master or (settings is not None and dict(settings) != _open.settings):
             raise EnvironmentProblem(
                 f"Spark already runs in this process, with master {_open.master}",
@@ -118,7 +120,11 @@ def _start(master: str, settings: Mapping[str, str]) -> SparkSession:
     found = java.find()
     environment = {"JAVA_HOME": str(java.shim_home(found))}
     if local:
-        environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+        environment |= {
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+        }
     log_file().parent.mkdir(parents=True, exist_ok=True)
     with as_file(files("pgtrickle.spark") / "log4j2.properties") as log_config, _environment(environment):
         builder = SparkSession.builder.master(master)
