@@ -1,4 +1,4 @@
-"""Where pgtrickle keeps files of its own on this machine. Pure but for the environment; `embedded` and `spark` ask here.
+"""Where pgtrickle keeps files of its own on this machine; `embedded` and `spark` ask here.
 
 `PGTRICKLE_HOME` overrides everything. Root gets a system directory: the embedded server must run as another
 account then, and that account cannot reach into root's home.

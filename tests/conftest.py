@@ -1,0 +1,111 @@
+"""Servers, databases and Spark for the tests: real ones, started once per run and stopped whatever happens."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from pgtrickle import embedded
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FAST = {
+    "fsync": False,
+    "synchronous_commit": False,
+    "full_page_writes": False,
+    "max_prepared_transactions": 10,
+    "max_connections": 200,
+}
+
+
+def _remove(directory: Path) -> None:
+    embedded.stop(directory)
+    shutil.rmtree(directory.parent, ignore_errors=True)
+
+
+@contextmanager
+def _server(version: int) -> Iterator[embedded.Server]:
+    home = Path(tempfile.mkdtemp(prefix="pgtrickle-test-"))
+    home.chmod(0o755)  # as root, the server runs under another account, which must get through
+    directory = home / "data"
+    atexit.register(_remove, directory)  # also when pytest is interrupted before fixtures end
+    try:
+        yield embedded.start(directory, version=version, settings=FAST)
+    finally:
+        _remove(directory)
+        atexit.unregister(_remove)
+
+
+@pytest.fixture(scope="session")
+def server18() -> Iterator[embedded.Server]:
+    with _server(18) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def server16() -> Iterator[embedded.Server]:
+    with _server(16) as server:
+        yield server
+
+
+@pytest.fixture(params=[18, 16], ids=["pg18", "pg16"])
+def server(request: pytest.FixtureRequest) -> embedded.Server:
+    """Both versions in turn."""
+    found = request.getfixturevalue(f"server{request.param}")
+    assert isinstance(found, embedded.Server)
+    return found
+
+
+@pytest.fixture
+def database(server: embedded.Server) -> Iterator[str]:
+    """The DSN of a fresh database, dropped afterwards with whoever is still connected."""
+    yield from _database(server)
+
+
+@pytest.fixture
+def database18(server18: embedded.Server) -> Iterator[str]:
+    """The same on PostgreSQL 18 only, for tests that do not depend on the version."""
+    yield from _database(server18)
+
+
+def _database(server: embedded.Server) -> Iterator[str]:
+    name = f"t_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(server.dsn, autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        try:
+            yield make_conninfo(server.dsn, dbname=name)
+        finally:
+            _drop(admin, name)
+
+
+def _drop(admin: psycopg.Connection, name: str) -> None:
+    """Drop a database for good: forgotten prepared transactions and replication slots would keep it."""
+    for (gid,) in admin.execute("SELECT gid FROM pg_prepared_xacts WHERE database = %s", [name]).fetchall():
+        with psycopg.connect(
+            make_conninfo(admin.info.dsn, password=admin.info.password, dbname=name), autocommit=True
+        ) as c:
+            c.execute(sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(gid)))
+    admin.execute("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = %s", [name])
+    admin.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = %s", [name])
+    admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The warm local session."""
+    from pgtrickle.spark import session
+
+    yield session.session()
+    session.stop()
