@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LOCKS = sorted(ROOT.glob("requirements*.lock"))
-MODULES = sorted((ROOT / "src" / "pgtrickle").rglob("*.py"))
+MODULES = [path for path in sorted((ROOT / "src" / "pgtrickle").rglob("*.py")) if path.stat().st_size]
 
 
 def pins(lock: Path) -> list[tuple[Requirement, list[str]]]:

@@ -89,8 +89,7 @@ def test_programs_out_of_the_accounts_reach_are_copied(place: Path, monkeypatch:
         shutil.copytree(original.parent / part, closed / part, symlinks=True)
     monkeypatch.setattr(programs, "SHARED_COPIES", place / "lib" / "programs")
     monkeypatch.setattr(
-        programs.importlib.util,
-        "find_spec",
+        "importlib.util.find_spec",
         lambda _name: type("Spec", (), {"submodule_search_locations": [str(package)]}),
     )
     server = embedded.start(place / "data", settings={"fsync": False})
