@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from pgtrickle import db, embedded
 from pgtrickle.catalog import install
@@ -20,7 +19,9 @@ from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.refresh.run import Refresher
 from pgtrickle.refresh.verify import Verification, verify
 from pgtrickle.schedule import check_schedule
-from pgtrickle.spark import session as spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _UNCHANGED = object()
 
@@ -131,7 +132,11 @@ class Trickle:
         return [verify(self._connection, stream, self._refresher.prepared(stream)) for stream in streams]
 
     def _session(self) -> SparkSession:
-        return self._spark if self._spark is not None else spark_session.session(self.settings.spark_master)
+        if self._spark is not None:
+            return self._spark
+        from pgtrickle.spark import session  # here, so that reading the catalog does not load Spark
+
+        return session.session(self.settings.spark_master)
 
 
 def connect(

@@ -4,6 +4,8 @@
 
 A crash anywhere leaves the old state or the new one: nothing is visible before the one commit, and what is left
 outside it (staging tables, RUNNING history rows) is removed by the next refresh of the table, under its lock.
+
+Spark is imported where work begins: a refresh with nothing to do, and all that only reads the catalog, load none of it.
 """
 
 from __future__ import annotations
@@ -11,14 +13,14 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import IsolationLevel
-from pyspark.errors import PySparkException
 
 from pgtrickle import db, failpoints
 from pgtrickle.apply import merge, stage
@@ -31,14 +33,16 @@ from pgtrickle.db import Connection
 from pgtrickle.errors import Error, StateError
 from pgtrickle.query.fingerprint import fingerprint
 from pgtrickle.refresh import facts as ask
+from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.decide import Action, Circumstances, Decision, SourceChanges, decide
 from pgtrickle.refresh.define import load, redefine
 from pgtrickle.refresh.plan import Window, is_small, plan_delta, plan_full, result_columns
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.result import RefreshResult
-from pgtrickle.refresh.stages import Connections, SessionFactory, StageRunner
 from pgtrickle.spark.facts import Facts
-from pgtrickle.spark.worker import Snapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _LOCK_CLASS = 0x7067_7472  # "pgtr": first key of every stream table's advisory lock
 
@@ -49,7 +53,7 @@ class Refresher:
 
     dsn: str
     settings: Settings
-    session: SessionFactory
+    session: Callable[[], SparkSession]
     _connections: Connections | None = None
     _prepared: dict[int, tuple[str | None, Prepared]] = field(default_factory=dict)
 
@@ -162,7 +166,7 @@ class _Refresh:
         refresh_id = record.start_refresh(self.connections.aside, self.pgt_id, initiated_by=self.initiated_by)
         try:
             result = self._work(stream, prepared, decision, facts, refresh_id, until, at)
-        except (Error, psycopg.Error, PySparkException) as error:
+        except _failures() as error:
             raised = _as_ours(error)
             self._fail(refresh_id, decision, raised)
             raise raised from error
@@ -211,6 +215,9 @@ class _Refresh:
         until: str,
         at: datetime,
     ) -> RefreshResult:
+        from pgtrickle.refresh.stages import StageRunner
+        from pgtrickle.spark.worker import Snapshot
+
         whole = decision.action is not Action.DIFFERENTIAL
         changed = frozenset(oid for oid, count in facts.changes.items() if count)
         if whole:
@@ -332,7 +339,14 @@ def _notify(connection: Connection, stream: StreamTable, result: RefreshResult) 
     connection.execute("SELECT pg_notify('pg_trickle_alert', %s)", (json.dumps(message),))
 
 
-def _as_ours(error: Error | psycopg.Error | PySparkException) -> Error:
+def _failures() -> tuple[type[Exception], ...]:
+    """What a refresh may fail with; asked only once something was raised."""
+    from pyspark.errors import PySparkException
+
+    return Error, psycopg.Error, PySparkException
+
+
+def _as_ours(error: Exception) -> Error:
     """The failure as one of our errors, in PostgreSQL's words where they are in there."""
     if isinstance(error, Error):
         return error

@@ -4,7 +4,6 @@ writing transaction; returns the SQL of the result's rows there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -13,10 +12,11 @@ from pyspark.sql import SparkSession
 
 from pgtrickle import failpoints
 from pgtrickle.apply import stage, state
-from pgtrickle.db import Connection, statement
+from pgtrickle.db import statement
 from pgtrickle.model import Column
 from pgtrickle.postgres.weighted import Step, run_steps
 from pgtrickle.postgres.wire import WEIGHT, Wire, wire
+from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.facts import ctid_ranges
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.spark.evaluate import Evaluator
@@ -25,15 +25,6 @@ from pgtrickle.spark.land import to_driver, to_staging
 from pgtrickle.spark.worker import Snapshot
 
 _ARROW = {Wire.INTEGER: pa.int64(), Wire.BOOLEAN: pa.bool_(), Wire.TEXT: pa.string()}
-
-
-@dataclass(frozen=True, slots=True)
-class Connections:
-    """The three of a refresh: at its snapshot, in its transaction, and one that commits at once (staging tables)."""
-
-    reader: Connection
-    writer: Connection
-    aside: Connection
 
 
 @dataclass(slots=True)
@@ -112,6 +103,3 @@ class StageRunner:
         names = [column.name for column in columns] + [WEIGHT]
         values = list(zip(*rows, strict=True)) if rows else [()] * len(names)
         return pa.table({n: pa.array(list(v), t) for n, v, t in zip(names, values, types, strict=True)})
-
-
-SessionFactory = Callable[[], SparkSession]
