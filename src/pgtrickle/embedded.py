@@ -199,7 +199,7 @@ def _launch(
     directory: Path, bin_dir: Path, port: int | None, settings: Mapping[str, Setting], account: Account | None
 ) -> Server:
     state = _read_state(directory)
-    assert state is not None  # noqa: S101  _check_directory or _initialise saw to it
+    assert state is not None  # _check_directory or _initialise saw to it
     last = state.get("port")
     chosen = port or (last if isinstance(last, int) and _is_free(last) else _free_port())
     base: dict[str, Setting] = {
