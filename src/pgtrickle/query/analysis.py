@@ -61,7 +61,6 @@ class InlinedView:
     """A view among the sources; its body takes its place."""
 
     table: Table
-    columns: tuple[str, ...]
     body: Body
 
 

@@ -146,8 +146,7 @@ class _Reader:
                     relations[oid] = row
                     continue
                 nested, nested_facts = self._body(oid)
-                names = tuple(column.name for column in self._place.attributes(oid))
-                views[oid] = InlinedView(Table(oid, schema, name), names, nested)
+                views[oid] = InlinedView(Table(oid, schema, name), nested)
                 self._check_view(views[oid], nested_facts)
                 all_facts.append(nested_facts)
                 pending |= nested_facts.relations - {oid}
@@ -235,7 +234,7 @@ class _Reader:
 
     def _functions(self, facts: list[nodetree.Facts]) -> tuple[Function, ...]:
         for name in dict.fromkeys(name for fact in facts for name in fact.stateful):
-            self._reasons.append(support.STATEFUL_FUNCTION.refuse(name.upper(), at=locate_name(self._sql, name)))
+            self._reasons.append(support.STATEFUL_FUNCTION.refuse(name, at=locate_name(self._sql, name.lower())))
         parameters = {
             "functions": sorted({oid for fact in facts for oid in fact.functions}),
             "operators": sorted({oid for fact in facts for oid in fact.operators}),

@@ -38,7 +38,7 @@ class _Generator(PostgresGenerator):
         if isinstance(operand, exp.RegexpILike):
             return self.binary(operand, "!~*")
         if isinstance(operand, exp.Is):
-            return self.binary(operand, "IS NOT")
+            return f"{self.sql(operand, 'this')} IS NOT {self.sql(operand, 'expression')}"
         return super().not_sql(expression)
 
 
@@ -61,9 +61,12 @@ class UnknownSyntaxError(ValueError):
 def parse(sql: str) -> exp.Expr:
     """The syntax tree of one query."""
     try:
-        return sqlglot.parse_one(sql, dialect=ViewText)
+        tree: exp.Expr = sqlglot.parse_one(sql, dialect=ViewText)
     except SqlglotError as error:
         raise UnknownSyntaxError(str(error).splitlines()[0]) from error
+    for node in tree.find_all(exp.Collate):
+        node.set("expression", exp.Var(this=text(node.expression)))  # sqlglot takes a collation's name for a column
+    return tree
 
 
 def parse_expression(sql: str) -> exp.Expr:

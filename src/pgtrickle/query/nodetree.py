@@ -20,21 +20,21 @@ _TEXT_CONVERSION = re.compile(r"\{COERCEVIAIO ")
 
 #: In the order of SQLValueFunctionOp.
 _VALUE_FUNCTIONS = (
-    "current_date",
-    "current_time",
-    "current_time",
-    "current_timestamp",
-    "current_timestamp",
-    "localtime",
-    "localtime",
-    "localtimestamp",
-    "localtimestamp",
-    "current_role",
-    "current_user",
-    "user",
-    "session_user",
-    "current_catalog",
-    "current_schema",
+    "CURRENT_DATE",
+    "CURRENT_TIME",
+    "CURRENT_TIME",
+    "CURRENT_TIMESTAMP",
+    "CURRENT_TIMESTAMP",
+    "LOCALTIME",
+    "LOCALTIME",
+    "LOCALTIMESTAMP",
+    "LOCALTIMESTAMP",
+    "CURRENT_ROLE",
+    "CURRENT_USER",
+    "USER",
+    "SESSION_USER",
+    "CURRENT_CATALOG",
+    "CURRENT_SCHEMA",
 )
 #: regproc, regprocedure, regoper, regoperator, regclass, regtype, regconfig, regdictionary, regnamespace, regrole,
 #: regcollation: their text form is looked up in the catalog.
@@ -56,7 +56,7 @@ def read(tree: str) -> Facts:
     """The facts of a rule's node tree."""
     stateful = [_VALUE_FUNCTIONS[int(op)] for op in _VALUE_FUNCTION.findall(tree)]
     if _NEXT_VALUE.search(tree):
-        stateful.append("nextval")
+        stateful.append("NEXTVAL")
     if _TEXT_CONVERSION.search(tree) and _oids(_CATALOG_NAME_TYPE, tree) & _NAMED_OBJECT_TYPES:
         stateful.append("the text form of a reg* type")
     return Facts(

@@ -1,0 +1,105 @@
+-- Queries whose tree must give what PostgreSQL gives; one a paragraph.
+
+SELECT * FROM items
+
+SELECT id, name || '!' AS loud, credit * 2 AS twice, credit FROM customers WHERE credit > 0 OR name IS NULL
+
+SELECT name AS a, name AS b FROM customers
+
+SELECT c.name, o.note FROM customers c JOIN orders o ON o.customer = c.id
+
+SELECT c.name, o.note, i.amount FROM items i, orders o, customers c WHERE i.order_id = o.id AND c.id = o.customer
+
+SELECT name, product FROM customers, items WHERE id > amount
+
+SELECT c.name, d.name AS other FROM customers c CROSS JOIN customers d
+
+SELECT a.id, b.id AS next FROM orders a JOIN orders b ON a.customer = b.customer AND a.id < b.id
+
+SELECT * FROM customers NATURAL JOIN orders
+
+SELECT id, body FROM orders JOIN notes USING (id)
+
+SELECT j.id, j.name, j.doc FROM (customers JOIN notes USING (id)) AS j
+
+SELECT j.x, j.y FROM (customers c JOIN orders o ON c.id = o.customer) AS j (x, y)
+
+SELECT id, n FROM customers JOIN (SELECT region, count(*) AS n FROM customers GROUP BY region) r USING (region)
+
+SELECT v.x FROM (SELECT region AS r FROM customers) a JOIN (SELECT name::varchar(5) AS x, region::varchar(7) AS r FROM
+customers) v USING (r)
+
+SELECT count(*) FROM customers
+
+SELECT count(*), sum(amount), avg(amount), min(product), max(unit) FROM items WHERE false
+
+SELECT product, count(*), count(amount) AS n, sum(amount), avg(unit), min(amount), max(weight) FROM items GROUP BY product
+
+SELECT region FROM customers GROUP BY region
+
+SELECT date_trunc('month', placed) AS month, count(*) FROM orders GROUP BY 1
+
+SELECT upper(product) || '-' || count(*) AS u FROM items GROUP BY upper(product)
+
+SELECT product, sum(amount) / nullif(count(*), 0) AS q, coalesce(sum(amount), 0) AS s FROM items GROUP BY product
+
+SELECT product, sum(amount) AS s FROM items GROUP BY product HAVING count(*) > 1 AND max(unit) > 1
+
+SELECT count(*) FILTER (WHERE amount > 1) AS a, sum(unit) FILTER (WHERE product = 'pen') AS b, array_agg(amount ORDER
+BY amount) FILTER (WHERE amount > 1) AS c FROM items
+
+SELECT 1 AS one FROM items HAVING count(*) > 3
+
+SELECT 'k' AS k, 7 AS seven, count(*) FROM orders GROUP BY 1, 2
+
+SELECT product, string_agg(DISTINCT amount::text, ',' ORDER BY amount::text) AS s, count(DISTINCT unit) FROM items
+GROUP BY product
+
+SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY amount) AS median, mode() WITHIN GROUP (ORDER BY product) AS m,
+corr(amount, unit) AS c, stddev(amount) AS d, bool_and(amount > 0) AS e, product(amount) AS p FROM items
+
+SELECT c.id, c.name, c.credit, c.mood, count(*) FROM customers c JOIN orders o ON o.customer = c.id GROUP BY c.id
+
+SELECT c.name, sum(i.amount * i.unit) AS total FROM customers c JOIN orders o ON o.customer = c.id JOIN items i ON
+i.order_id = o.id GROUP BY c.name
+
+SELECT x.total, count(*) FROM (SELECT order_id, sum(amount) AS total FROM items GROUP BY order_id) x GROUP BY x.total
+
+SELECT who, twice FROM north
+
+SELECT * FROM rich
+
+SELECT t.total, n.who FROM totals t, north n WHERE n.id = t.customer AND t.total > 1
+
+SELECT id FROM customers UNION ALL SELECT customer FROM orders UNION ALL SELECT amount FROM items
+
+SELECT credit AS x, name::varchar(3) AS y FROM customers UNION ALL SELECT id, note FROM orders UNION ALL SELECT unit,
+code FROM items, orders
+
+SELECT u.k, count(*) FROM (SELECT region AS k FROM customers UNION ALL SELECT code FROM orders) u WHERE u.k > 'a'
+GROUP BY u.k
+
+(SELECT 1 AS a FROM orders) UNION ALL (SELECT 2.5 FROM items) ORDER BY 1
+
+WITH w AS (SELECT customer, count(*) AS n FROM orders GROUP BY customer) SELECT a.n, b.customer FROM w a, w b WHERE
+a.customer = b.customer
+
+WITH w (k) AS (SELECT id FROM customers), v AS (SELECT k + 1 AS l FROM w) SELECT l, k FROM v, w ORDER BY l DESC
+
+SELECT region IN ('north', 'x') AS a, note LIKE 'a%' AS b, note !~ 'b' AS c, placed AT TIME ZONE 'UTC' AS d,
+extract(year FROM placed) AS e, 2 ^ c.id AS f, substring(note FROM 1 FOR 1) AS g, (c.id = 1) IS NOT UNKNOWN AS h, CASE
+c.mood WHEN 'sad' THEN 1 ELSE 2 END AS i, code = 'x' AS j, credit::numeric(12, 4) AS k, trim(name) AS l, (c.id > 1) IS
+NOT TRUE AS m, 'it''s' AS n, E'a\nb' AS o, placed + interval '1 day' AS p, o.id % 2 AS q FROM customers c, orders o
+
+SELECT doc -> 'a' AS a, doc ->> 'a' AS b, doc @> '{"a": 1}' AS c, tags[1] AS d, tags[1:2] AS e, 'b' = ANY (tags) AS f,
+tags && ARRAY['a'] AS g, body, doc #>> '{b,0}' AS h, doc ? 'a' AS i, cardinality(tags) AS j FROM notes, items
+
+SELECT c.id FROM customers c WHERE c.id = ANY (ARRAY[1, 2]) AND c.mood > 'sad' AND c.region IS DISTINCT FROM 'south'
+
+SELECT "Big Name", "q""x" FROM (SELECT id AS "Big Name", name AS "q""x" FROM customers) AS "Odd Alias"
+
+SELECT count(*) AS n, max(x) FROM (SELECT 1 AS x FROM items UNION ALL SELECT id FROM orders) s
+
+SELECT id FROM customers WHERE id = 1 AND false
+
+SELECT plus_one(sum(amount)::int) AS p FROM items GROUP BY order_id

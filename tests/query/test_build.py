@@ -1,0 +1,251 @@
+"""The tree means what the query means: PostgreSQL answers both the same, and refusals say what and where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from pgtrickle.query import render, support
+from pgtrickle.query.compile import compile_query
+from pgtrickle.query.explain import tree as explained
+from pgtrickle.query.operators import Aggregate, Filter, InnerJoin, Operator, Project, Scan, UnionAll, walk
+
+Shop = psycopg.Connection[Any]
+
+EQUAL = tuple((Path(__file__).parent / "equal.sql").read_text().split("\n\n")[1:])
+
+
+def difference(shop: Shop, query: str, tree: Operator) -> list[tuple[Any, ...]]:
+    """What one has and the other has not, as text: EXCEPT ALL both ways."""
+    ours, theirs = render.select(tree), query
+    names = ", ".join(f"x{index}" for index in range(len(tree.columns)))
+    images = " || '|' || ".join(f"coalesce(x{index}::text, 'NULL')" for index in range(len(tree.columns)))
+    one, other = (f"SELECT {images} FROM ({text}) AS q ({names})" for text in (ours, theirs))
+    both = f"(({one}) EXCEPT ALL ({other})) UNION ALL (({other}) EXCEPT ALL ({one}))"
+    return shop.execute(both.encode()).fetchall()
+
+
+def compiled(shop: Shop, query: str) -> Operator:
+    found = compile_query(shop, query)
+    assert found.refusal is None, found.refusal
+    assert found.tree is not None
+    return found.tree
+
+
+def shapes(tree: Operator) -> Iterator[str]:
+    return (type(node).__name__ for node in walk(tree))
+
+
+def test_the_tree_gives_what_the_query_gives(shop: Shop, subtests: pytest.Subtests) -> None:
+    for query in EQUAL:
+        with subtests.test(query=query):
+            tree = compiled(shop, query)
+            assert difference(shop, query, tree) == []
+            assert isinstance(tree, Project)
+            analysis = compile_query(shop, query).analysis
+            assert [(c.label, c.type) for c in tree.columns] == [(c.name, c.type) for c in analysis.columns]
+            computed = [name for node in walk(tree) if isinstance(node, Scan) for name in node.names]
+            assert len(set(computed)) == len(computed), "each scan has its own columns"
+            assert explained(tree)
+
+
+def test_compiling_leaves_nothing_behind(shop: Shop) -> None:
+    before = shop.execute("SELECT count(*) FROM pg_class").fetchone()
+    compiled(shop, EQUAL[4])
+    assert shop.execute("SELECT count(*) FROM pg_class").fetchone() == before
+
+
+REFUSED = (
+    ("SELECT c.id FROM customers c\n  LEFT JOIN orders o ON o.id = c.id", support.OUTER_JOIN, "line 2, column 3"),
+    ("SELECT c.id FROM customers c FULL OUTER JOIN orders o ON o.id = c.id", support.OUTER_JOIN, "line 1, column 30"),
+    ("SELECT DISTINCT name FROM customers", support.DISTINCT, "line 1, column 1"),
+    ("SELECT DISTINCT ON (name) name, id FROM customers", support.DISTINCT_ON, "line 1, column 8"),
+    ("SELECT id FROM customers\nUNION\nSELECT id FROM orders", support.SET_OPERATION, "line 2, column 1"),
+    ("SELECT id FROM customers EXCEPT ALL SELECT id FROM orders", support.SET_OPERATION, "line 1, column 26"),
+    ("SELECT id FROM customers INTERSECT SELECT id FROM orders", support.SET_OPERATION, "line 1, column 26"),
+    ("SELECT id, rank() OVER (ORDER BY id) FROM customers", support.WINDOW_FUNCTION, "line 1, column 19"),
+    ("SELECT sum(id) OVER w FROM customers WINDOW w AS (ORDER BY id)", support.WINDOW_FUNCTION, "line 1, column 16"),
+    ("SELECT id FROM customers c WHERE EXISTS (SELECT FROM orders)", support.SUBQUERY, "line 1, column 34"),
+    ("SELECT id FROM customers WHERE id IN (SELECT id FROM orders)", support.SUBQUERY, "line 1, column 35"),
+    ("SELECT id FROM customers WHERE id > ALL (SELECT id FROM orders)", support.SUBQUERY, "line 1, column 37"),
+    ("SELECT id, (SELECT max(id) FROM orders) AS m FROM customers", support.SUBQUERY, "line 1, column 12"),
+    ("SELECT id FROM (SELECT id FROM orders) o WHERE id = (SELECT 1)", support.SUBQUERY, "line 1, column 53"),
+    (
+        "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 3) SELECT n FROM r",
+        support.RECURSIVE,
+        "line 1, column 1",
+    ),
+    ("SELECT x.n FROM customers c, LATERAL (SELECT c.id AS n FROM orders) x", support.LATERAL, "line 1, column 30"),
+    ("SELECT generate_series(1, id) FROM customers", support.SET_RETURNING, "line 1, column 8"),
+    ("SELECT unnest(tags) FROM items", support.SET_RETURNING, "line 1, column 8"),
+    ("SELECT g FROM generate_series(1, 3) g", support.TABLE_FUNCTION, "line 1, column 15"),
+    ("SELECT count(*) FROM customers GROUP BY ROLLUP (region)", support.GROUPING_SETS, "line 1, column 41"),
+    (
+        "SELECT count(*) FROM customers GROUP BY GROUPING SETS ((region), ())",
+        support.GROUPING_SETS,
+        "line 1, column 41",
+    ),
+    ("SELECT id FROM customers ORDER BY id LIMIT 3", support.LIMIT, "line 1, column 38"),
+    ("SELECT id FROM customers OFFSET 1", support.LIMIT, "line 1, column 26"),
+    ("SELECT id FROM customers FOR UPDATE", support.ROW_LOCK, "line 1, column 26"),
+    ("SELECT id FROM customers TABLESAMPLE system (50)", support.TABLESAMPLE, "line 1, column 26"),
+    ("SELECT count(c) FROM customers c", support.WHOLE_ROW, "line 1, column 14"),
+    ("SELECT ctid FROM customers", support.SYSTEM_COLUMN, "line 1, column 8"),
+    ("SELECT id FROM customers WHERE xmin::text = '1'", support.SYSTEM_COLUMN, "line 1, column 32"),
+    ("VALUES (1), (2)", support.VALUES, "line 1, column 1"),
+    ("SELECT v.a FROM orders, (VALUES (1)) v (a)", support.VALUES, "line 1, column 26"),
+    ("SELECT 1 AS one", support.NO_FROM, "line 1, column 1"),
+    ("SELECT id FROM ONLY customers", support.ONLY, "line 1, column 16"),
+    (
+        "SELECT array_agg(s.id) FROM (SELECT id FROM orders ORDER BY placed) s",
+        support.SUBQUERY_ORDER,
+        "line 1, column 52",
+    ),
+    ("SELECT id FROM\n outer_view", support.OUTER_JOIN, "line 2, column 2"),
+    ("SELECT B'101'::varbit(3) || B'1'::bit varying AS b, xmlcomment(note) FROM orders", support.UNFAITHFUL, None),
+)
+
+
+def test_what_is_not_supported_is_refused_with_code_and_place(shop: Shop, subtests: pytest.Subtests) -> None:
+    for query, gap, at in REFUSED:
+        with subtests.test(query=query):
+            found = compile_query(shop, query)
+            assert found.tree is None
+            assert found.refusal is not None
+            assert (found.refusal.code, found.refusal.at) == (gap.code, at), str(found.refusal)
+            assert found.refusal.hint
+
+
+def test_every_gap_has_its_own_code() -> None:
+    codes = [gap.code for gap in support.GAPS]
+    assert len(set(codes)) == len(codes)
+    assert all(code.startswith("PT2") for code in codes)
+
+
+def test_a_refusal_in_a_view_names_the_view(shop: Shop) -> None:
+    shop.execute("CREATE VIEW above AS SELECT id FROM outer_view")
+    refusal = compile_query(shop, "SELECT id FROM above").refusal
+    assert "in view public.outer_view" in str(refusal)
+    assert "line 1, column 16" in str(refusal)
+
+
+def test_text_that_sqlglot_would_change_is_refused(shop: Shop) -> None:
+    refusal = compile_query(shop, "SELECT '101'::bit varying AS b, '3 s'::interval(2) AS i FROM orders").refusal
+    assert refusal is not None
+    assert refusal.code == support.UNFAITHFUL.code
+    assert "FULL" in (refusal.hint or "")
+
+
+def test_an_aggregate_sqlglot_does_not_see_is_refused(shop: Shop) -> None:
+    if shop.info.server_version < 160000:
+        pytest.skip("JSON_ARRAYAGG is new in PostgreSQL 16")
+    refusal = compile_query(shop, "SELECT JSON_ARRAYAGG(id) AS ids FROM orders").refusal
+    assert refusal is not None
+    assert refusal.code == support.UNFAITHFUL.code
+
+
+def test_filters_go_down_to_the_scans(shop: Shop) -> None:
+    tree = compiled(
+        shop,
+        "SELECT s.name, o.note FROM (SELECT id, upper(name) AS name FROM customers) s, orders o"
+        " WHERE s.id = o.customer AND s.name > 'A' AND o.note = 'a' AND o.id > 0",
+    )
+    filters = [node for node in walk(tree) if isinstance(node, Filter)]
+    assert [type(node.input) for node in filters] == [Scan, Scan]
+    assert filters[1].condition.sql.count(" AND ") == 1
+    (join,) = (node for node in walk(tree) if isinstance(node, InnerJoin))
+    assert len(join.equalities) == 1
+
+
+def test_filters_go_into_the_branches_of_a_union(shop: Shop) -> None:
+    tree = compiled(
+        shop,
+        "SELECT k FROM (SELECT id AS k FROM customers UNION ALL SELECT amount FROM items UNION ALL SELECT 1 FROM notes)"
+        " AS u WHERE k > 2",
+    )
+    (union,) = (node for node in walk(tree) if isinstance(node, UnionAll))
+    assert len(union.branches) == 3
+    for branch in union.branches:
+        assert isinstance(branch, Project)
+        assert isinstance(branch.input, Filter)
+
+
+def test_having_stays_above_the_aggregate(shop: Shop) -> None:
+    tree = compiled(shop, "SELECT product FROM items GROUP BY product HAVING product > 'a' AND sum(amount) > 1")
+    assert list(shapes(tree)) == ["Project", "Filter", "Aggregate", "Scan"]
+
+
+def test_comma_joins_become_equijoins_in_a_connected_order(shop: Shop) -> None:
+    tree = compiled(
+        shop,
+        "SELECT c.name, i.product FROM customers c, items i, orders o WHERE i.order_id = o.id AND o.customer = c.id",
+    )
+    joins = [node for node in walk(tree) if isinstance(node, InnerJoin)]
+    assert all(join.equalities for join in joins)
+    scans = [node.table.name for node in walk(tree) if isinstance(node, Scan)]
+    assert scans == ["customers", "orders", "items"]
+
+
+def test_inputs_with_an_aggregate_come_last(shop: Shop) -> None:
+    tree = compiled(
+        shop,
+        "SELECT c.name, t.total, o.note FROM totals t JOIN customers c ON c.id = t.customer"
+        " JOIN orders o ON o.customer = c.id",
+    )
+    top = next(node for node in walk(tree) if isinstance(node, InnerJoin))
+    assert any(isinstance(node, Aggregate) for node in walk(top.right))
+    assert not any(isinstance(node, Aggregate) for node in walk(top.left))
+
+
+def test_scans_read_used_columns_only(shop: Shop) -> None:
+    tree = compiled(shop, "SELECT count(*) AS n FROM customers c, orders o WHERE o.customer = c.id AND o.note = 'a'")
+    read = {node.table.name: node.attributes for node in walk(tree) if isinstance(node, Scan)}
+    assert read == {"customers": ("id",), "orders": ("customer", "note")}
+    (bare,) = (node for node in walk(compiled(shop, "SELECT count(*) FROM items")) if isinstance(node, Scan))
+    assert bare.attributes == ()
+
+
+def test_plain_calls_name_their_argument(shop: Shop) -> None:
+    tree = compiled(
+        shop,
+        "SELECT sum(amount + 1) AS a, count(*) AS b, count(DISTINCT unit) AS c, product(amount) AS d,"
+        " sum(amount) FILTER (WHERE unit > 1) AS e, corr(amount, unit) AS f FROM items",
+    )
+    (aggregate,) = (node for node in walk(tree) if isinstance(node, Aggregate))
+    calls = {call.function: call for call in aggregate.calls[:1] + aggregate.calls[1:4] + aggregate.calls[5:]}
+    assert [call.function for call in aggregate.calls] == ["sum", "count", "count", "public.product", "sum", "corr"]
+    assert [call.plain for call in aggregate.calls] == [True, True, False, True, True, True]
+    assert [call.argument is None for call in aggregate.calls] == [False, True, True, False, False, True]
+    assert calls["public.product"].call.sql.startswith("public.product(")
+
+
+def test_a_column_the_key_determines_keeps_its_looks(shop: Shop) -> None:
+    """Equal numerics may differ in digits, so such a column is no key of the state but taken from a row."""
+    tree = compiled(shop, "SELECT id, name, credit FROM customers GROUP BY id")
+    (aggregate,) = (node for node in walk(tree) if isinstance(node, Aggregate))
+    labels = {column.name: column.label for column in aggregate.columns}
+    assert [labels[key] for key in aggregate.keys] == ["customers.id", "customers.name"]
+    assert [call.function for call in aggregate.calls] == ["array_agg"]
+
+
+def test_explain_shows_labels(shop: Shop) -> None:
+    tree = compiled(
+        shop, "SELECT c.name, sum(o.id) AS s FROM customers c JOIN orders o ON o.customer = c.id GROUP BY c.name"
+    )
+    assert explained(tree).splitlines() == [
+        "Project c.name as name, sum(o.id) as s",
+        "  Aggregate sum(o.id) by c.name",
+        "    InnerJoin on o.customer = c.id",
+        "      Scan public.customers (id, name)",
+        "      Scan public.orders (id, customer)",
+    ]
+
+
+def test_a_leaf_may_be_given(shop: Shop) -> None:
+    tree = compiled(shop, "SELECT count(*) AS n FROM customers")
+    sql = render.select(tree, leaf=lambda node: "SELECT FROM items" if isinstance(node, Scan) else None)
+    assert shop.execute(sql.encode()).fetchone() == (9,)
