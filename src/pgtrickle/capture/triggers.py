@@ -75,19 +75,20 @@ def attach_all(
 ) -> tuple[Table, ...]:
     """Capture at least the given columns of each source; returns those sources that something was changed for.
 
-    Part of the caller's transaction. Takes SHARE ROW EXCLUSIVE on the sources that need work, all at once and briefly,
+    Part of the caller's transaction, if there is one. Takes SHARE ROW EXCLUSIVE on the sources that need work, all at once and briefly,
     so that when it commits every earlier writer is done and every later one fires the triggers. A source that is
     already captured as wanted is not locked.
     """
-    _serialise(conn, [table.oid for table in wanted])
-    jobs = [_plan(conn, table, columns, trigger_mode) for table, columns in wanted.items()]
-    todo = [job for job in jobs if not job.nothing_to_do]
-    if not todo:
-        return ()
-    lock_all(conn, [request for job in todo for request in _locks(job)], give_up_after_s=give_up_after_s)
-    for job in todo:  # planned again: only now can no DDL come in between
-        _carry_out(conn, _plan(conn, job.source.table, wanted[job.source.table], trigger_mode))
-    return tuple(job.source.table for job in todo)
+    with conn.transaction():
+        _serialise(conn, [table.oid for table in wanted])
+        jobs = [_plan(conn, table, columns, trigger_mode) for table, columns in wanted.items()]
+        todo = [job for job in jobs if not job.nothing_to_do]
+        if not todo:
+            return ()
+        lock_all(conn, [request for job in todo for request in _locks(job)], give_up_after_s=give_up_after_s)
+        for job in todo:  # planned again: only now can no DDL come in between
+            _carry_out(conn, _plan(conn, job.source.table, wanted[job.source.table], trigger_mode))
+        return tuple(job.source.table for job in todo)
 
 
 def detach(conn: psycopg.Connection[Any], source_oid: int, *, give_up_after_s: float = GIVE_UP_AFTER_S) -> bool:
@@ -95,31 +96,31 @@ def detach(conn: psycopg.Connection[Any], source_oid: int, *, give_up_after_s: f
 
     Dropping a trigger needs ACCESS EXCLUSIVE on the source, taken as briefly. The source itself may be gone already.
     """
-    _serialise(conn, [source_oid])
-    used = conn.execute(
-        "SELECT FROM pgtrickle.pgt_dependencies JOIN pgtrickle.pgt_stream_tables USING (pgt_id)"
-        " WHERE source_relid = %s AND effective_mode <> 'FULL' LIMIT 1",
-        (source_oid,),
-    )
-    if used.rowcount:
-        return False
-    triggers = [
-        (sql.Identifier(schema, table), sql.Identifier(name))
-        for schema, table, name in conn.execute(
-            "SELECT n.nspname, c.relname, t.tgname FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid"
-            " JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE t.tgfoid = to_regproc(%s) AND t.tgparentid = 0"
-            " ORDER BY c.oid, t.tgname",
-            (f"{buffer.SCHEMA}.{buffer.function_name(source_oid)}",),
+    with conn.transaction():
+        _serialise(conn, [source_oid])
+        used = conn.execute(
+            "SELECT FROM pgtrickle.pgt_dependencies JOIN pgtrickle.pgt_stream_tables USING (pgt_id)"
+            " WHERE source_relid = %s AND effective_mode <> 'FULL' LIMIT 1",
+            (source_oid,),
         )
-    ]
-    tables = list(dict.fromkeys(table for table, _ in triggers))
-    lock_all(conn, [LockRequest(table, "ACCESS EXCLUSIVE") for table in tables], give_up_after_s=give_up_after_s)
-    for table, name in triggers:
-        conn.execute(sql.SQL("DROP TRIGGER {} ON {}").format(name, table))
-    conn.execute(sql.SQL("DROP FUNCTION IF EXISTS {}()").format(_function(source_oid)))
-    buffer.drop(conn, source_oid)
-    conn.execute("DELETE FROM pgtrickle.pgt_change_tracking WHERE source_relid = %s", (source_oid,))
-    return True
+        if used.rowcount:
+            return False
+        triggers = [
+            (sql.Identifier(schema, table), sql.Identifier(name))
+            for schema, table, name in conn.execute(
+                "SELECT n.nspname, c.relname, t.tgname FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid"
+                " JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE t.tgfoid = to_regproc(%s) AND t.tgparentid = 0"
+                " ORDER BY c.oid, t.tgname",
+                (f"{buffer.SCHEMA}.{buffer.function_name(source_oid)}",),
+            )
+        ]
+        lock_all(conn, [LockRequest(table, "ACCESS EXCLUSIVE") for table, _ in triggers], give_up_after_s=give_up_after_s)
+        for table, name in triggers:
+            conn.execute(sql.SQL("DROP TRIGGER {} ON {}").format(name, table))
+        conn.execute(sql.SQL("DROP FUNCTION IF EXISTS {}()").format(_function(source_oid)))
+        buffer.drop(conn, source_oid)
+        conn.execute("DELETE FROM pgtrickle.pgt_change_tracking WHERE source_relid = %s", (source_oid,))
+        return True
 
 
 def _serialise(conn: psycopg.Connection[Any], source_oids: Sequence[int]) -> None:

@@ -72,7 +72,7 @@ class StageRunner:
 
     def _land(self, evaluator: Evaluator, flow: Flow, steps: tuple[Step, ...]) -> str:
         """Brings a flow's rows into PostgreSQL; returns SQL of them after the steps."""
-        frame = evaluator.frame(flow) if self.whole else evaluator.consolidated(flow)
+        frame = evaluator.frame(flow) if self.whole or self.small else evaluator.consolidated(flow)
         self._landings += 1
         if self.small:
             rows = to_driver(frame)

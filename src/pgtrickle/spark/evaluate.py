@@ -1,7 +1,8 @@
 """A flow as a Spark DataFrame. The only place that builds DataFrames; called by `refresh/run.py`.
 
-Small windows take the short path: the driver reads them, and every frame has one partition, so a stage is one task and
-needs no shuffle. Large ones are read by tasks. A flow that several others use is computed once.
+Small windows take the short path: the driver reads them, a local frame is one partition, and equal rows are added up
+where they land, so most refreshes are one task with no shuffle. Large ones are read, and added up, by tasks. A flow that
+several others use is computed once.
 """
 
 from __future__ import annotations
@@ -86,15 +87,10 @@ class Evaluator:
         return self._map(asked, worker.read_queries(self.snapshot), flow)
 
     def _local(self, rows: pa.Table) -> DataFrame:
-        frame = self.session.createDataFrame(rows)
-        return frame.coalesce(1) if self.small else frame
+        return self.session.createDataFrame(rows)
 
     def _map(self, frame: DataFrame, function: Callable[[worker.Batches], worker.Batches], flow: Flow) -> DataFrame:
-        return self._narrow(frame.mapInArrow(function, spark_schema(flow.columns)))
-
-    def _narrow(self, frame: DataFrame) -> DataFrame:
-        """On the short path one partition: then grouping and joining need no shuffle."""
-        return frame.coalesce(1) if self.small else frame
+        return frame.mapInArrow(function, spark_schema(flow.columns))
 
     def _pair(self, flow: Pair) -> DataFrame:
         left, right = (self.frame(side).withColumn(_SIDE, F.lit(number)) for number, side in enumerate((flow.left, flow.right)))
@@ -108,14 +104,14 @@ class Evaluator:
         on = [left[one] == right[other] for one, other in flow.keys]
         joined = left.join(right, on, "inner") if on else left.crossJoin(right)
         names = [F.col(quote_spark(column.name)) for column in flow.columns]
-        return self._narrow(joined.select(*names, (F.col(WEIGHT) * F.col(_OTHER_WEIGHT)).alias(WEIGHT)))
+        return joined.select(*names, (F.col(WEIGHT) * F.col(_OTHER_WEIGHT)).alias(WEIGHT))
 
     def _concat(self, flow: Concat, frames: list[DataFrame]) -> DataFrame:
         names = [quote_spark(column.name) for column in flow.columns] + [WEIGHT]
         whole = frames[0].select(*names)
         for frame in frames[1:]:
             whole = whole.union(frame.select(*names))
-        return self._narrow(whole)
+        return whole
 
 
 def _inputs(flow: Flow) -> tuple[Flow, ...]:

@@ -32,6 +32,7 @@ SQL_SETTINGS = {
     "spark.sql.adaptive.enabled": "false",  # re-planning costs more than it saves on small deltas
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.pyspark.fallback.enabled": "false",
+    "spark.sql.leafNodeDefaultParallelism": "1",  # what the driver hands over is small: one task
 }
 
 # pyspark prints each SQL error to stderr besides raising it.
