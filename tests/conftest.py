@@ -8,6 +8,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,12 +41,13 @@ def _server(version: int) -> Iterator[embedded.Server]:
     home = Path(tempfile.mkdtemp(prefix="pgtrickle-test-"))
     home.chmod(0o755)  # as root, the server runs under another account, which must get through
     directory = home / "data"
-    atexit.register(_remove, directory)  # also when pytest is interrupted before fixtures end
+    remove = partial(_remove, directory)
+    atexit.register(remove)  # also when pytest is interrupted before fixtures end
     try:
         yield embedded.start(directory, version=version, settings=FAST)
     finally:
-        _remove(directory)
-        atexit.unregister(_remove)
+        remove()
+        atexit.unregister(remove)
 
 
 @pytest.fixture(scope="session")
@@ -71,16 +73,19 @@ def server(request: pytest.FixtureRequest) -> embedded.Server:
 @pytest.fixture
 def database(server: embedded.Server) -> Iterator[str]:
     """The DSN of a fresh database, dropped afterwards with whoever is still connected."""
-    yield from _database(server)
+    with fresh_database(server) as dsn:
+        yield dsn
 
 
 @pytest.fixture
 def database18(server18: embedded.Server) -> Iterator[str]:
     """The same on PostgreSQL 18 only, for tests that do not depend on the version."""
-    yield from _database(server18)
+    with fresh_database(server18) as dsn:
+        yield dsn
 
 
-def _database(server: embedded.Server) -> Iterator[str]:
+@contextmanager
+def fresh_database(server: embedded.Server) -> Iterator[str]:
     name = f"t_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(server.dsn, autocommit=True) as admin:
         admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
