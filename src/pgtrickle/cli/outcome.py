@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import psycopg
 import typer
 
-from pgtrickle.errors import EnvironmentProblem, Error, ServerError, UsageError
+from pgtrickle.errors import EnvironmentProblem, Error, QueryError, ServerError, StateError, Unsupported, UsageError
 
 NO = 1  # the answer is no
 USAGE = 2
@@ -15,7 +16,7 @@ UNREACHABLE = 3  # cannot reach or use the server
 
 
 def exit_code(error: Error) -> int:
-    if isinstance(error, UsageError):
+    if isinstance(error, UsageError | QueryError | Unsupported):
         return USAGE
     if isinstance(error, ServerError | EnvironmentProblem):
         return UNREACHABLE
@@ -24,11 +25,29 @@ def exit_code(error: Error) -> int:
 
 @contextmanager
 def reported() -> Iterator[None]:
-    """Print an `Error` raised inside to stderr and leave with its exit code."""
+    """Print an `Error`, or one of PostgreSQL's, raised inside to stderr and leave with its exit code."""
     try:
         yield
-    except Error as error:
-        typer.echo(f"error: {error}", err=True)
+    except (Error, psycopg.Error) as raised:
+        error = raised if isinstance(raised, Error) else _of_the_server(raised)
+        typer.echo(f"error: {_one_line(str(error))}", err=True)
         if error.hint:
-            typer.echo(f"hint: {error.hint}", err=True)
+            typer.echo(f"hint: {_one_line(error.hint)}", err=True)
         raise typer.Exit(exit_code(error)) from error
+
+
+def _of_the_server(error: psycopg.Error) -> Error:
+    """What PostgreSQL said to a statement of ours: it went away, we may not, or it refused."""
+    said = error.diag.message_primary or str(error)
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        hint = error.diag.message_hint or "Connect as the owner of the tables, or have the privilege granted."
+        return ServerError(said, code="PT402", hint=hint)
+    if error.sqlstate is None or error.sqlstate.startswith(("08", "57P", "53")):
+        hint = error.diag.message_hint or "Check that the server runs, then try again: nothing was left half done."
+        return ServerError(f"the server ended the connection: {said}", code="PT403", hint=hint)
+    hint = error.diag.message_hint or "See the server's log for the statement it refused."
+    return StateError(f"PostgreSQL refused: {said}", code="PT340", hint=hint)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

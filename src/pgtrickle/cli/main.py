@@ -1,0 +1,66 @@
+"""`pgtrickle [--dsn DSN] VERB`: the application with all its verbs, and the entry point of the package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from pgtrickle.cli import database, postgres, tables
+from pgtrickle.cli.target import Target
+
+app = typer.Typer(
+    help="Stream tables for PostgreSQL: SQL-defined tables, kept fresh incrementally on Apache Spark.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 done, 1 the answer is no, 2 wrong usage, 3 cannot reach or use the server.",
+)
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"pgtrickle {version('pgtrickle')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    context: typer.Context,
+    dsn: Annotated[
+        str | None,
+        typer.Option(
+            envvar="PGTRICKLE_DSN", show_envvar=True, help="The database; the embedded server's if none is named."
+        ),
+    ] = None,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+) -> None:
+    context.obj = Target(dsn or None)
+
+
+_VERBS: tuple[Callable[..., None], ...] = (
+    database.install,
+    database.uninstall,
+    tables.create,
+    tables.alter,
+    tables.drop,
+    tables.refresh,
+    tables.status,
+    tables.history,
+    tables.explain,
+    tables.verify,
+    database.config,
+)
+for _verb in _VERBS:
+    app.command()(_verb)
+app.add_typer(postgres.app, name="postgres")
+
+
+def main() -> None:
+    app(prog_name="pgtrickle")

@@ -1,0 +1,83 @@
+"""What a command prints: JSON for programs, a table for people (drawn on a terminal, plain aligned text in a pipe)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+
+def print_json(value: object) -> None:
+    """`value` on stdout; times as ISO 8601."""
+    typer.echo(json.dumps(value, indent=2, default=_as_text, ensure_ascii=False))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], numbers: Sequence[str] = ()) -> None:
+    """Rows under a heading; the columns named in `numbers` stand to the right."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    if sys.stdout.isatty():
+        table = Table(box=box.SIMPLE_HEAD, header_style="bold")
+        for column in columns:
+            table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+        for line in cells:
+            table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in line))
+        Console().print(table)
+        return
+    widths = [max(len(text) for text in column) for column in zip(columns, *cells, strict=True)]
+    for line in [list(columns), *cells]:
+        padded = (
+            text.rjust(width) if column in numbers else text.ljust(width)
+            for text, width, column in zip(line, widths, columns, strict=True)
+        )
+        typer.echo("  ".join(padded).rstrip())
+
+
+def age(moment: datetime | None) -> float | None:
+    """Seconds since `moment`; clocks may differ a little, but nothing comes from the future."""
+    return None if moment is None else max((datetime.now(UTC) - moment).total_seconds(), 0.0)
+
+
+def duration(seconds: float | None) -> str:
+    """`12s`, `3m 20s`, `2d 4h`: two units at most."""
+    if seconds is None:
+        return "-"
+    left = int(seconds)
+    parts = []
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        if amount := left // length:
+            parts.append(f"{amount}{unit}")
+        left %= length
+    return " ".join(parts[:2]) or "0s"
+
+
+_STYLES = {
+    "ACTIVE": "green",
+    "equal": "green",
+    "COMPLETED": "green",
+    "ERROR": "red",
+    "FAILED": "red",
+    "DIFFERENT": "red",
+    "SUSPENDED": "yellow",
+    "SKIPPED": "yellow",
+}
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime):
+        return value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return " ".join(str(value).split())
+
+
+def _as_text(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)

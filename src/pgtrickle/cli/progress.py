@@ -1,0 +1,50 @@
+"""Shows on a terminal that work goes on, once it has taken a second; nothing in a pipe. `target` wraps work in it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+_PATIENCE = 1.0
+_TICK = 0.25
+
+
+@contextmanager
+def progress(what: str) -> Iterator[None]:
+    """A line on stderr with `what`, the phase and the seconds, from the first second until the work ends."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    done = threading.Event()
+    shown = threading.Thread(target=_show, args=(what, done), daemon=True)
+    shown.start()
+    try:
+        yield
+    finally:
+        done.set()
+        shown.join()
+
+
+def _show(what: str, done: threading.Event) -> None:
+    began = time.monotonic()
+    if done.wait(_PATIENCE):
+        return
+    with Console(stderr=True).status(what) as line:
+        while not done.wait(_TICK):
+            line.update(f"{what}: {_phase()} ({time.monotonic() - began:.0f} s)")
+
+
+def _phase() -> str:
+    """Seen from outside: Spark is loaded only when there is work for it."""
+    spark = sys.modules.get("pyspark")
+    if spark is None:
+        return "asking PostgreSQL"
+    context = getattr(spark, "SparkContext", None)
+    if context is None or context._active_spark_context is None:
+        return "starting Spark"
+    return "working on Spark"

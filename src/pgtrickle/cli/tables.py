@@ -1,0 +1,268 @@
+"""`pgtrickle create|alter|drop|refresh|status|history|explain|verify`: stream tables. `cli.main` adds these verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from pgtrickle.cli.outcome import NO, reported
+from pgtrickle.cli.output import age, duration, print_json, print_table
+from pgtrickle.cli.target import AsJson, query_text, target
+from pgtrickle.errors import UsageError
+
+if TYPE_CHECKING:
+    from pgtrickle.catalog.reader import HistoryRow, StreamTable
+    from pgtrickle.refresh.result import RefreshResult
+
+Name = Annotated[str, typer.Argument(help="The stream table, with or without its schema.")]
+Query = Annotated[str, typer.Option("--query", help="The defining SELECT, or @FILE (@- is stdin).")]
+OptionalQuery = Annotated[str | None, typer.Option("--query", help="A SELECT, or @FILE (@- is stdin).")]
+Json: TypeAlias = dict[str, object]
+
+
+def create(
+    context: typer.Context,
+    name: Name,
+    query: Query,
+    schedule: Annotated[str, typer.Option(help="5s, 1h30m, a cron expression, or calculated.")] = "1m",
+    refresh_mode: Annotated[str, typer.Option(help="AUTO, DIFFERENTIAL or FULL.")] = "AUTO",
+    cdc_mode: Annotated[str | None, typer.Option(help="auto or trigger.")] = None,
+    initialize: Annotated[bool, typer.Option("--initialize/--no-initialize", help="Populate it now, or later.")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Create a stream table and populate it. If that fails, nothing is left behind."""
+    with reported():
+        text = query_text(query)
+    with target(context).trickle(f"creating {name}") as trickle:
+        result = trickle.create_stream_table(
+            name, text, schedule=schedule, refresh_mode=refresh_mode, cdc_mode=cdc_mode, initialize=initialize
+        )
+        stream = trickle.status(name)[0]
+    if as_json:
+        print_json({**_status(stream), "refresh": None if result is None else _refresh(stream, result)})
+        return
+    typer.echo(f"created {stream}, maintained by {stream.effective_mode} refreshes")
+    if stream.mode_reason and stream.refresh_mode != stream.effective_mode:
+        typer.echo(f"because {stream.mode_reason}")
+    typer.echo("not populated yet" if result is None else _sentence(result))
+
+
+def alter(
+    context: typer.Context,
+    name: Name,
+    query: OptionalQuery = None,
+    schedule: Annotated[str | None, typer.Option(help="5s, 1h30m, a cron expression, or calculated.")] = None,
+    refresh_mode: Annotated[str | None, typer.Option(help="AUTO, DIFFERENTIAL or FULL.")] = None,
+    status: Annotated[str | None, typer.Option(help="ACTIVE or SUSPENDED.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change a stream table; a new query takes effect at once."""
+    given = {"schedule": schedule, "refresh_mode": refresh_mode, "status": status}
+    with reported():
+        changes = {option: value for option, value in given.items() if value is not None}
+        if query is not None:
+            changes["query"] = query_text(query)
+        if not changes:
+            raise UsageError(
+                "there is nothing to alter", code="PT031", hint="give --query, --schedule, --refresh-mode or --status"
+            )
+    with target(context).trickle(f"altering {name}") as trickle:
+        trickle.alter_stream_table(name, **changes)
+        stream = trickle.status(name)[0]
+    if as_json:
+        print_json(_status(stream))
+    else:
+        typer.echo(f"altered {stream}")
+
+
+def drop(
+    context: typer.Context,
+    name: Name,
+    cascade: Annotated[bool, typer.Option("--cascade", help="Drop what depends on it too.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Drop a stream table with all that belongs to it."""
+    with target(context).trickle(f"dropping {name}") as trickle:
+        dropped = trickle.drop_stream_table(name, cascade=cascade)
+    if as_json:
+        print_json({"dropped": dropped})
+        return
+    for each in dropped:
+        typer.echo(f"dropped {each}")
+
+
+def refresh(
+    context: typer.Context,
+    name: Name,
+    full: Annotated[bool, typer.Option("--full", help="Compute it from scratch.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Bring a stream table up to date now; exit 1 if the refresh was skipped."""
+    with target(context).trickle(f"refreshing {name}") as trickle:
+        result = trickle.refresh_stream_table(name, full=full)
+        stream = trickle.status(name)[0]
+    if as_json:
+        print_json(_refresh(stream, result))
+    else:
+        typer.echo(_sentence(result))
+    if result.action == "SKIP":
+        raise typer.Exit(NO)
+
+
+def status(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Argument(help="One stream table; all by default.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the stream tables: mode, schedule, how stale they are, the last error."""
+    with target(context).trickle("reading the catalog") as trickle:
+        streams = trickle.status(name)
+    if as_json:
+        print_json([_status(stream) for stream in streams])
+        return
+    if not streams:
+        typer.echo("there are no stream tables; `pgtrickle create` makes one")
+        return
+    print_table(
+        ["table", "status", "mode", "schedule", "staleness", "last refresh", "error"],
+        [
+            (
+                stream,
+                stream.status,
+                _mode(stream),
+                stream.schedule or "calculated",
+                duration(age(stream.data_timestamp)),
+                stream.last_refresh_at,
+                stream.last_error,
+            )
+            for stream in streams
+        ],
+        numbers=["staleness"],
+    )
+
+
+def history(
+    context: typer.Context,
+    name: Name,
+    limit: Annotated[int, typer.Option(min=1, help="How many refreshes.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Show the last refreshes of a stream table, newest first: what each did and why."""
+    with target(context).trickle("reading the history") as trickle:
+        rows = trickle.history(name, limit)
+    if as_json:
+        print_json([_history(row) for row in rows])
+        return
+    print_table(
+        ["started", "by", "status", "action", "+rows", "-rows", "ms", "reason"],
+        [
+            (
+                row.started_at,
+                row.initiated_by,
+                row.status,
+                row.action,
+                row.rows_inserted,
+                row.rows_deleted,
+                None if row.duration_ms is None else round(row.duration_ms),
+                f"{row.error_code}: {row.error}" if row.error else row.reason,
+            )
+            for row in rows
+        ],
+        numbers=["+rows", "-rows", "ms"],
+    )
+
+
+def explain(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Argument(help="The stream table.")] = None,
+    query: OptionalQuery = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how a stream table, or a query that might become one, is maintained."""
+    with reported():
+        text = None if query is None else query_text(query)
+    with target(context).trickle("explaining") as trickle:
+        said = trickle.explain(name, query=text)
+        table = None if name is None else str(trickle.status(name)[0])
+    if as_json:
+        print_json({"table": table, "query": text, "text": said})
+    else:
+        typer.echo(said, nl=False)
+
+
+def verify(
+    context: typer.Context,
+    names: Annotated[list[str] | None, typer.Argument(help="Stream tables; all by default.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare stream tables with their queries as PostgreSQL evaluates them; exit 1 if any differs."""
+    with target(context).trickle("verifying") as trickle:
+        found = trickle.verify(*(names or ()))
+    if as_json:
+        print_json([{**asdict(each), "equal": each.equal} for each in found])
+    elif not found:
+        typer.echo("there are no stream tables; `pgtrickle create` makes one")
+    else:
+        print_table(
+            ["table", "verdict", "missing", "extra", "compared with its query at"],
+            [
+                (each.table, "equal" if each.equal else "DIFFERENT", each.missing, each.extra, each.compared_with)
+                for each in found
+            ],
+            numbers=["missing", "extra"],
+        )
+    if not all(each.equal for each in found):
+        raise typer.Exit(NO)
+
+
+def _mode(stream: StreamTable) -> str:
+    """The mode asked for, and the one in effect where it is not the same."""
+    if stream.refresh_mode == stream.effective_mode:
+        return stream.refresh_mode
+    return f"{stream.refresh_mode} ({stream.effective_mode})"
+
+
+def _sentence(result: RefreshResult) -> str:
+    rows = f"+{result.rows_inserted} -{result.rows_deleted} rows"
+    return f"{result.action}: {rows} in {result.duration_ms:.0f} ms ({result.reason})"
+
+
+def _status(stream: StreamTable) -> Json:
+    return {
+        "table": str(stream),
+        "status": stream.status,
+        "refresh_mode": stream.refresh_mode,
+        "effective_mode": stream.effective_mode,
+        "mode_reason": stream.mode_reason,
+        "schedule": stream.schedule,
+        "cdc_mode": stream.requested_cdc_mode,
+        "is_populated": stream.is_populated,
+        "needs_reinit": stream.needs_reinit,
+        "reinit_reason": stream.reinit_reason,
+        "data_timestamp": stream.data_timestamp,
+        "staleness_seconds": age(stream.data_timestamp),
+        "last_refresh_at": stream.last_refresh_at,
+        "consecutive_errors": stream.consecutive_errors,
+        "last_error": stream.last_error,
+        "query": stream.defining_query,
+    }
+
+
+def _refresh(stream: StreamTable, result: RefreshResult) -> Json:
+    return {
+        "table": str(stream),
+        "action": str(result.action),
+        "reason": result.reason,
+        "rows_inserted": result.rows_inserted,
+        "rows_deleted": result.rows_deleted,
+        "changes_read": result.changes_read,
+        "duration_ms": result.duration_ms,
+        "phases": dict(result.phases),
+    }
+
+
+def _history(row: HistoryRow) -> Mapping[str, object]:
+    return {name: value for name, value in asdict(row).items() if name != "pgt_id"}

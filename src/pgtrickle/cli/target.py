@@ -1,0 +1,68 @@
+"""The database a command works on: the flag's, else PGTRICKLE_DSN's, else the embedded server's, started if need be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pgtrickle import db, embedded
+from pgtrickle.cli.outcome import reported
+from pgtrickle.cli.progress import progress
+from pgtrickle.errors import UsageError
+
+if TYPE_CHECKING:
+    from pgtrickle.api import Trickle
+
+AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON, and nothing else on stdout.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What `--dsn` said, if anything."""
+
+    given: str | None
+
+    def dsn(self) -> str:
+        return self.given or embedded.start().dsn
+
+    @contextmanager
+    def trickle(self, doing: str) -> Iterator[Trickle]:
+        """The database with its catalog; errors inside end the command, `doing` is shown while it lasts."""
+        with reported(), progress(doing):
+            from pgtrickle.api import connect  # here: the verbs that need none of it start without
+
+            with connect(self.dsn()) as trickle:
+                yield trickle
+
+    @contextmanager
+    def connection(self, doing: str) -> Iterator[db.Connection]:
+        """A bare connection, for verbs that must not install the catalog."""
+        with reported(), progress(doing), db.connect(self.dsn()) as connection:
+            yield connection
+
+
+def target(context: typer.Context) -> Target:
+    """The target that the options before the verb named."""
+    found = context.obj
+    if not isinstance(found, Target):
+        raise TypeError("the verb was called without its application")
+    return found
+
+
+def query_text(given: str) -> str:
+    """The SQL of `--query`: itself, or the content of the file after `@` (`@-` is stdin)."""
+    if not given.startswith("@"):
+        return given
+    name = given[1:]
+    try:
+        return typer.get_text_stream("stdin").read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(
+            f"cannot read the query from {name}: {reason}", code="PT030", hint="give SQL, or @ and a readable file"
+        ) from error
