@@ -90,7 +90,7 @@ def execute(conn: Connection, sql: str) -> int:
 def scalar(conn: Connection, sql: str) -> object:
     """The one value a query composed by us answers."""
     row = conn.execute(statement(sql)).fetchone()
-    assert row is not None, sql  # noqa: S101
+    assert row is not None, sql
     return row[0]
 
 

@@ -50,7 +50,11 @@ def test_mixed_dml_in_one_transaction(conn: Connection, orders: None, follow: Fo
 
 
 def test_key_changing_update_swaps_every_key(conn: Connection, follow: Follow, mode: str) -> None:
-    run(conn, "CREATE TABLE t (id int UNIQUE DEFERRABLE, v int)", "INSERT INTO t SELECT g, g FROM generate_series(1, 10) g")
+    run(
+        conn,
+        "CREATE TABLE t (id int UNIQUE DEFERRABLE, v int)",
+        "INSERT INTO t SELECT g, g FROM generate_series(1, 10) g",
+    )
     ledger = follow("t", "id", "v", mode=mode)
     run(conn, "UPDATE t SET id = 11 - id")
     assert ledger.check().changes == 10
@@ -141,7 +145,12 @@ def test_a_failing_statement_captures_nothing(conn: Connection, orders: None, fo
 
 def test_update_of_unused_columns_captures_nothing(conn: Connection, orders: None, follow: Follow, mode: str) -> None:
     ledger = follow("orders", "id", "amount", mode=mode)
-    run(conn, "UPDATE orders SET note = note || '!'", "UPDATE orders SET region = region + 10", "UPDATE orders SET id = id")
+    run(
+        conn,
+        "UPDATE orders SET note = note || '!'",
+        "UPDATE orders SET region = region + 10",
+        "UPDATE orders SET id = id",
+    )
     assert ledger.check().changes == 0
     run(conn, "UPDATE orders SET amount = CASE WHEN id = 3 THEN 0 ELSE amount END")
     assert ledger.check().changes == 1
@@ -149,7 +158,12 @@ def test_update_of_unused_columns_captures_nothing(conn: Connection, orders: Non
 
 def test_no_column_used_still_counts_rows(conn: Connection, orders: None, follow: Follow, mode: str) -> None:
     ledger = follow("orders", mode=mode)
-    run(conn, "DELETE FROM orders WHERE id = 4", "UPDATE orders SET amount = 9", "INSERT INTO orders VALUES (5, 5, 5, '')")
+    run(
+        conn,
+        "DELETE FROM orders WHERE id = 4",
+        "UPDATE orders SET amount = 9",
+        "INSERT INTO orders VALUES (5, 5, 5, '')",
+    )
     assert ledger.check().changes == 2
 
 

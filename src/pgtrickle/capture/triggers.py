@@ -75,9 +75,9 @@ def attach_all(
 ) -> tuple[Table, ...]:
     """Capture at least the given columns of each source; returns those sources that something was changed for.
 
-    Part of the caller's transaction, if there is one. Takes SHARE ROW EXCLUSIVE on the sources that need work, all at once and briefly,
-    so that when it commits every earlier writer is done and every later one fires the triggers. A source that is
-    already captured as wanted is not locked.
+    Part of the caller's transaction, if there is one. Takes SHARE ROW EXCLUSIVE on the sources that need work, all at
+    once and briefly, so that when it commits every earlier writer is done and every later one fires the triggers. A
+    source that is already captured as wanted is not locked.
     """
     with conn.transaction():
         _serialise(conn, [table.oid for table in wanted])
@@ -114,7 +114,9 @@ def detach(conn: psycopg.Connection[Any], source_oid: int, *, give_up_after_s: f
                 (f"{buffer.SCHEMA}.{buffer.function_name(source_oid)}",),
             )
         ]
-        lock_all(conn, [LockRequest(table, "ACCESS EXCLUSIVE") for table, _ in triggers], give_up_after_s=give_up_after_s)
+        lock_all(
+            conn, [LockRequest(table, "ACCESS EXCLUSIVE") for table, _ in triggers], give_up_after_s=give_up_after_s
+        )
         for table, name in triggers:
             conn.execute(sql.SQL("DROP TRIGGER {} ON {}").format(name, table))
         conn.execute(sql.SQL("DROP FUNCTION IF EXISTS {}()").format(_function(source_oid)))

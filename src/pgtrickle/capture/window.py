@@ -79,7 +79,7 @@ def changes_sql(source_oid: int, columns: Sequence[tuple[str, str]], since: str,
     aliases = "".join(f"{quote(f'v{place}')}, " for place in range(len(columns)))
     rows = f"VALUES ({old}(-1)::bigint, 'I'::\"char\"), ({new}1::bigint, 'D'::\"char\")"
     return (
-        f"SELECT {outputs}d.w FROM {quote(SCHEMA)}.{quote(buffer_name(source_oid))} AS c"  # noqa: S608 - quoted
+        f"SELECT {outputs}d.w FROM {quote(SCHEMA)}.{quote(buffer_name(source_oid))} AS c"
         f" CROSS JOIN LATERAL ({rows}) AS d({aliases}w, without)"
         f" WHERE c.action <> d.without AND c.action <> 'T' AND {_in_window(since, until)}"
     )

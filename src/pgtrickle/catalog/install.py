@@ -108,8 +108,7 @@ def uninstall(conn: psycopg.Connection[Any], *, drop_stream_tables: bool, dry_ru
 def _missing(conn: psycopg.Connection[Any], migrations: tuple[Migration, ...]) -> tuple[Migration, ...]:
     """The migrations still to apply; StateError if what is applied is not a prefix of `migrations`."""
     with conn.transaction():
-        known = conn.execute("SELECT to_regclass('pgtrickle.pgt_migrations') IS NOT NULL").fetchone()
-        if known is None or not known[0]:
+        if not _exists(conn, "pgt_migrations"):
             return migrations
         applied = conn.execute("SELECT version, checksum FROM pgtrickle.pgt_migrations ORDER BY version").fetchall()
     if len(applied) > len(migrations):
@@ -128,9 +127,21 @@ def _missing(conn: psycopg.Connection[Any], migrations: tuple[Migration, ...]) -
     return migrations[len(applied) :]
 
 
+def _exists(conn: psycopg.Connection[Any], name: str) -> bool:
+    """Whether the catalog has that table. Not by to_regclass(): after a wait for an advisory lock it may still answer
+    from what the session had cached before, while a query of pg_class sees what was committed meanwhile."""
+    return bool(
+        conn.execute(
+            "SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace"
+            " WHERE n.nspname = 'pgtrickle' AND c.relname = %s",
+            (name,),
+        ).rowcount
+    )
+
+
 def _require_free_schemas(conn: psycopg.Connection[Any]) -> None:
     """Refuse to build on schemas of our names that someone else made (the pg_trickle extension, say)."""
-    if conn.execute("SELECT to_regclass('pgtrickle.pgt_migrations')").fetchone() != (None,):
+    if _exists(conn, "pgt_migrations"):
         return
     taken = conn.execute("SELECT nspname FROM pg_namespace WHERE nspname = ANY(%s)", (list(SCHEMAS),)).fetchone()
     if taken is not None:
@@ -191,8 +202,7 @@ def _removals(conn: psycopg.Connection[Any], drop_stream_tables: bool) -> list[t
         (list(SCHEMAS),),
     )
     found += [(Removal("trigger", f"{name} on {table}"), None) for name, table in triggers]
-    present = conn.execute("SELECT to_regclass('pgtrickle.pgt_stream_tables') IS NOT NULL").fetchone()
-    if present is not None and present[0]:
+    if _exists(conn, "pgt_stream_tables"):
         found += _stream_tables(conn, drop_stream_tables)
     schemas = conn.execute(
         "SELECT nspname FROM pg_namespace WHERE nspname = ANY(%s) ORDER BY nspname DESC", (list(SCHEMAS),)

@@ -53,7 +53,7 @@ def register(
         raise StateError(
             f"the stream table {table} exists already", code="PT302", hint="Choose another name, or alter or drop it."
         ) from error
-    assert row is not None, "INSERT … RETURNING gives a row"  # noqa: S101
+    assert row is not None, "INSERT … RETURNING gives a row"
     pgt_id = int(row[0])
     _set_sources(conn, pgt_id, definition.sources)
     return pgt_id
@@ -179,7 +179,7 @@ def start_refresh(conn: psycopg.Connection[Any], pgt_id: int, *, initiated_by: s
         " RETURNING refresh_id",
         (pgt_id, initiated_by),
     ).fetchone()
-    assert row is not None, "INSERT … RETURNING gives a row"  # noqa: S101
+    assert row is not None, "INSERT … RETURNING gives a row"
     return int(row[0])
 
 
