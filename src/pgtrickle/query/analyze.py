@@ -190,7 +190,7 @@ class _Reader:
         """
         with scratch(self._place.connection, "pg_catalog") as place:
             again = nodetree.read(place.rule(place.define(body.sql, "pgtrickle_again")))
-        return (facts.operators, facts.functions) != (again.operators, again.functions)
+        return facts.operators != again.operators
 
     def _refuse_temporary(self, name: str, temporary: bool) -> None:
         if temporary:

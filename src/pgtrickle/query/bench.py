@@ -33,7 +33,7 @@ class Bench:
             return []
         items = ", ".join(f"{part.sql} AS {quote(f'x{index}')}" for index, part in enumerate(expressions))
         rows = render.select(operator)
-        return list(self._describe(f"SELECT {items} FROM ({rows}) AS i"))  # noqa: S608 - our own text
+        return list(self._describe(f"SELECT {items} FROM ({rows}) AS i"))
 
     def extend(self, operator: Operator, items: Sequence[tuple[Expr, str]]) -> tuple[Operator, list[str]]:
         """`operator` with what is not a column of it yet computed, and the column of each (expression, label)."""

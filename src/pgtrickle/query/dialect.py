@@ -7,10 +7,11 @@ instead of becoming sqlglot's own nodes; a few operators that sqlglot rewrites a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import sqlglot
-from sqlglot import ErrorLevel, exp
+from sqlglot import ErrorLevel, TokenType, exp
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import SqlglotError
 from sqlglot.generators.postgres import PostgresGenerator
@@ -22,6 +23,17 @@ _SPECIAL_SYNTAX = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM"
 class _Parser(PostgresParser):
     FUNCTIONS: ClassVar = {"COALESCE": PostgresParser.FUNCTIONS["COALESCE"]}
     FUNCTION_PARSERS: ClassVar = {name: PostgresParser.FUNCTION_PARSERS[name] for name in _SPECIAL_SYNTAX}
+
+    def _parse_function_call(
+        self,
+        functions: dict[str, Callable[..., exp.Expr]] | None = None,
+        anonymous: bool = False,
+        optional_parens: bool = True,
+        any_token: bool = False,
+    ) -> exp.Expr | None:
+        # "substring"(a, 1) is an ordinary call, unlike SUBSTRING(a FROM 1).
+        quoted = self._curr is not None and self._curr.token_type == TokenType.IDENTIFIER
+        return super()._parse_function_call(functions, anonymous or quoted, optional_parens, any_token)
 
 
 class _Generator(PostgresGenerator):
@@ -63,7 +75,7 @@ def parse(sql: str) -> exp.Expr:
     try:
         tree: exp.Expr = sqlglot.parse_one(sql, dialect=ViewText)
     except SqlglotError as error:
-        raise UnknownSyntaxError(str(error).splitlines()[0]) from error
+        raise UnknownSyntaxError("part of its syntax is not known") from error
     for node in tree.find_all(exp.Collate):
         node.set("expression", exp.Var(this=text(node.expression)))  # sqlglot takes a collation's name for a column
     return tree
@@ -80,4 +92,4 @@ def text(node: exp.Expr) -> str:
     try:
         return node.sql(dialect=ViewText, normalize_functions=False, comments=False, unsupported_level=ErrorLevel.RAISE)
     except SqlglotError as error:
-        raise UnknownSyntaxError(str(error).splitlines()[0]) from error
+        raise UnknownSyntaxError("part of its syntax is not known") from error

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pgtrickle.model import Column, Expr, Table
 
 
-class MalformedTree(ValueError):  # noqa: N818 - says what is wrong
+class MalformedTree(ValueError):
     """A node was built with columns its inputs do not have: a bug of ours, never of the user."""
 
 

@@ -69,7 +69,7 @@ class Scratch:
 
     def explain(self, name: str = _NAME) -> None:
         """Plans a read of a view defined here, which checks the role's privileges."""
-        self.rows(f"EXPLAIN SELECT * FROM pg_temp.{name}")  # noqa: S608 - a name of ours
+        self.rows(f"EXPLAIN SELECT * FROM pg_temp.{name}")
 
     def definition(self, oid: int) -> str:
         """A view's normalised text, without its semicolon."""
