@@ -80,10 +80,15 @@ def merge(writer: Connection, reader: Connection, state: StateTable, below: Stat
     _temporary(writer, delta, sql.delta_partials(aggregate, landed, state.hashable))
     _temporary(writer, merged, sql.merge(aggregate, delta, state.name))
     _refuse_negative_groups(writer, state, merged)
-    if scalar(writer, f"SELECT EXISTS (SELECT FROM {merged} WHERE recompute AND n > 0)"):
+    if scalar(writer, f"SELECT EXISTS (SELECT FROM {merged} WHERE {_to_recompute(aggregate)})"):
         _recompute(writer, reader, state, below, merged)
     _temporary(writer, out, sql.output_changes(aggregate, merged))
     _write_back(writer, state, merged)
+
+
+def _to_recompute(aggregate: Aggregate) -> str:
+    """Groups that are gone need no values; the one group of an aggregate without keys is never gone."""
+    return "recompute AND n > 0" if aggregate.keys else "recompute"
 
 
 def _temporary(connection: Connection, name: str, query: str) -> None:
@@ -118,21 +123,29 @@ def _recompute(
 ) -> None:
     """Recomputes the marked groups from their rows after the window."""
     aggregate = state.aggregate
-    keys = ", ".join(quote(key) for key in aggregate.keys)
-    marked = f"SELECT {keys} FROM {merged} WHERE recompute AND n > 0"
     again = f"pg_temp.{state._temporary('again')}"
-    key_columns = ", ".join(definition(column) for column in aggregate.columns if column.name in aggregate.keys)
     if below is not None:
-        _temporary(writer, again, _regrouped(state, f"({marked})", _input_from_state(aggregate, below)))
+        marked = f"(SELECT * FROM {merged} WHERE {_to_recompute(aggregate)})"
+        _temporary(writer, again, _regrouped(state, marked, _input_from_state(aggregate, below)))
     else:
-        wanted = f"pg_temp.{state._temporary('wanted')}"
-        execute(reader, f"CREATE TEMPORARY TABLE {wanted.removeprefix('pg_temp.')} ({key_columns}) ON COMMIT DROP")
-        _pipe(writer, marked, reader, wanted)
         columns = ", ".join(definition(column) for column in sql.state_columns(aggregate))
         execute(writer, f"CREATE TEMPORARY TABLE {again.removeprefix('pg_temp.')} (h bigint, {columns}) ON COMMIT DROP")
+        wanted = _send_keys(writer, reader, state, merged)
         rows = weigh(render.select(aggregate.input), aggregate.input.names)
         _pipe(reader, _regrouped(state, wanted, rows), writer, again)
     _take_over(writer, state, merged, again)
+
+
+def _send_keys(writer: Connection, reader: Connection, state: StateTable, merged: str) -> str:
+    """The keys of the marked groups, in a temporary table at the snapshot; returns its name."""
+    aggregate = state.aggregate
+    wanted = f"pg_temp.{state._temporary('wanted')}"
+    if aggregate.keys:
+        columns = ", ".join(definition(column) for column in aggregate.columns if column.name in aggregate.keys)
+        execute(reader, f"CREATE TEMPORARY TABLE {wanted.removeprefix('pg_temp.')} ({columns}) ON COMMIT DROP")
+        keys = ", ".join(quote(key) for key in aggregate.keys)
+        _pipe(writer, f"SELECT {keys} FROM {merged} WHERE {_to_recompute(aggregate)}", reader, wanted)
+    return wanted
 
 
 def _input_from_state(aggregate: Aggregate, below: StateTable) -> str:
@@ -173,7 +186,7 @@ def _take_over(writer: Connection, state: StateTable, merged: str, again: str) -
     assignments = ", ".join(f"{quote(name)} = a.{quote(name)}" for name in partials)
     same = f"a.h = m.h AND {sql.same_keys(aggregate.keys, 'a', 'm')}"
     updated = execute(writer, f"UPDATE {merged} AS m SET {assignments} FROM {again} AS a WHERE {same} AND a.n = m.n")
-    expected = scalar(writer, f"SELECT count(*) FROM {merged} WHERE recompute AND n > 0")
+    expected = scalar(writer, f"SELECT count(*) FROM {merged} WHERE {_to_recompute(aggregate)}")
     if updated < int(str(expected)):
         raise StateError(
             f"the groups of {state.name} do not have as many rows as their source says",

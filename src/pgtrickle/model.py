@@ -1,0 +1,57 @@
+"""Values that every part shares: PostgreSQL types, columns, tables, expressions. Pure; level 0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+def quote(name: str) -> str:
+    """`name` as a PostgreSQL identifier, always quoted."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+@dataclass(frozen=True, slots=True)
+class PgType:
+    """A type as PostgreSQL names it: `name` is `format_type()`'s text and can stand in a cast.
+
+    `collation` is the qualified, quoted collation of a collatable column when it is not the default one;
+    `deterministic` is false when that collation lets different byte strings be equal.
+    """
+
+    oid: int
+    name: str
+    collation: str | None = None
+    deterministic: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """An output column of an operator. `name` is unique in the whole tree (`c7`); `label` is for people (`o.id`)."""
+
+    name: str
+    type: PgType
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Expr:
+    """A scalar SQL expression over column names (`c7 + 1`), in PostgreSQL's dialect; `columns` are the names it reads."""
+
+    sql: str
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A source relation: an ordinary, partitioned or stream table."""
+
+    oid: int
+    schema: str
+    name: str
+
+    @property
+    def qualified(self) -> str:
+        return f"{quote(self.schema)}.{quote(self.name)}"
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}"

@@ -1,0 +1,198 @@
+"""Hypothesis strategies for schemas, queries of the supported operators, and windows of DML over them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+
+KINDS = ("int", "numeric", "text")
+VALUES = {
+    "int": ("NULL", "0", "1", "2", "3", "-4", "2147483647"),
+    "numeric": ("NULL", "0", "1.0", "1.00", "2.5", "-3.125", "12345678901234567890.5", "'NaN'"),
+    "text": ("NULL", "''", "'a'", "'b'", "'A'", "'ß'"),
+}
+
+
+@dataclass(frozen=True)
+class TableDefinition:
+    """A table: columns `i`, `g` (int), `n` (numeric), `s` (text); keyed or not, indexed or not."""
+
+    name: str
+    keyed: bool
+    indexed: bool
+
+    @property
+    def ddl(self) -> str:
+        key = "id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, " if self.keyed else ""
+        index = f"; CREATE INDEX ON {self.name} (i)" if self.indexed else ""
+        return f"CREATE TABLE {self.name} ({key}i int, g int, n numeric, s text){index}"
+
+
+COLUMNS = {"i": "int", "g": "int", "n": "numeric", "s": "text"}
+
+
+@dataclass(frozen=True)
+class Relation:
+    """Something in FROM: its SQL with alias, and its columns by name with their kinds."""
+
+    sql: str
+    columns: dict[str, str]
+
+
+@st.composite
+def schemas(draw: st.DrawFn) -> list[TableDefinition]:
+    count = draw(st.integers(2, 4))
+    return [TableDefinition(f"t{number}", draw(st.booleans()), draw(st.booleans())) for number in range(count)]
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> str:
+    return "(" + ", ".join(draw(st.sampled_from(VALUES[kind])) for kind in COLUMNS.values()) + ")"
+
+
+@st.composite
+def statements(draw: st.DrawFn, tables: list[TableDefinition]) -> str:
+    table = draw(st.sampled_from(tables)).name
+    kind = draw(st.sampled_from(("insert", "insert", "insert", "update", "delete", "copy rows")))
+    if kind == "insert":
+        values = ", ".join(draw(st.lists(rows(), min_size=1, max_size=4)))
+        return f"INSERT INTO {table} (i, g, n, s) VALUES {values}"
+    if kind == "copy rows":
+        return f"INSERT INTO {table} (i, g, n, s) SELECT i, g, n, s FROM {table} WHERE {draw(conditions(_row('', COLUMNS)))}"
+    condition = draw(conditions(_row("", COLUMNS)))
+    if kind == "delete":
+        return f"DELETE FROM {table} WHERE {condition}"
+    column = draw(st.sampled_from(list(COLUMNS)))
+    return f"UPDATE {table} SET {column} = {draw(st.sampled_from(VALUES[COLUMNS[column]]))} WHERE {condition}"
+
+
+def _row(alias: str, columns: dict[str, str]) -> dict[str, str]:
+    return {f"{alias}.{name}" if alias else name: kind for name, kind in columns.items()}
+
+
+@st.composite
+def conditions(draw: st.DrawFn, columns: dict[str, str]) -> str:
+    name = draw(st.sampled_from(list(columns)))
+    kind = columns[name]
+    form = draw(st.sampled_from(("compare", "compare", "null", "other column", "not", "in")))
+    if form == "null":
+        return f"{name} IS {draw(st.sampled_from(('', 'NOT ')))}NULL"
+    if form == "not":
+        return f"NOT ({name} = {_plain(draw, kind)})"
+    if form == "in":
+        return f"{name} IN ({_plain(draw, kind)}, {_plain(draw, kind)})"
+    if form == "other column":
+        same = [other for other, other_kind in columns.items() if other_kind == kind]
+        return f"{name} {draw(st.sampled_from(('=', '<', '<>')))} {draw(st.sampled_from(same))}"
+    return f"{name} {draw(st.sampled_from(('=', '<', '>=', '<>')))} {_plain(draw, kind)}"
+
+
+def _plain(draw: st.DrawFn, kind: str) -> str:
+    return draw(st.sampled_from([value for value in VALUES[kind] if value != "NULL"]))
+
+
+@st.composite
+def queries(draw: st.DrawFn, tables: list[TableDefinition], depth: int = 2) -> str:
+    """A query of the supported operators; its output columns are named o0, o1, …"""
+    return draw(_queries(tables, depth)).sql
+
+
+@st.composite
+def _queries(draw: st.DrawFn, tables: list[TableDefinition], depth: int) -> Relation:
+    shapes = ["select", "select", "aggregate", "aggregate"] + (["union"] if depth else [])
+    shape = draw(st.sampled_from(shapes))
+    if shape == "union":
+        left, right = draw(_queries(tables, depth - 1)), draw(_queries(tables, depth - 1))
+        shared = [(a, b) for a in left.columns for b in right.columns if left.columns[a] == right.columns[b]][:2]
+        if shared:
+            outputs = {f"o{position}": left.columns[a] for position, (a, _) in enumerate(shared)}
+            one = ", ".join(f"{a} AS o{position}" for position, (a, _) in enumerate(shared))
+            other = ", ".join(b for _, b in shared)
+            return Relation(f"SELECT {one} FROM ({left.sql}) l UNION ALL SELECT {other} FROM ({right.sql}) r", outputs)
+        return left
+    source, columns = draw(_from(tables, depth))
+    where = f" WHERE {draw(conditions(columns))}" if draw(st.booleans()) else ""
+    if shape == "select":
+        return draw(_select(source + where, columns))
+    return draw(_aggregate(source + where, columns))
+
+
+@st.composite
+def _from(draw: st.DrawFn, tables: list[TableDefinition], depth: int) -> tuple[str, dict[str, str]]:
+    count = draw(st.integers(1, 3 if depth else 2))
+    columns: dict[str, str] = {}
+    text = ""
+    for position in range(count):
+        alias = f"a{depth}{position}"
+        if depth and draw(st.integers(0, 3)) == 0:
+            inner = draw(_queries(tables, depth - 1))
+            relation = Relation(f"({inner.sql}) {alias}", _row(alias, inner.columns))
+        else:
+            relation = Relation(f"{draw(st.sampled_from(tables)).name} {alias}", _row(alias, COLUMNS))
+        if text:
+            text += f" JOIN {relation.sql} ON {draw(_on(columns, relation.columns))}"
+        else:
+            text = f"FROM {relation.sql}"
+        columns |= relation.columns
+    return text, columns
+
+
+@st.composite
+def _on(draw: st.DrawFn, left: dict[str, str], right: dict[str, str]) -> str:
+    alike = [(a, b) for a in left for b in right if left[a] == right[b]]
+    if not alike:
+        return "true"
+    a, b = draw(st.sampled_from(alike))
+    condition = f"{a} {draw(st.sampled_from(('=', '=', '=', '=', '<', 'IS NOT DISTINCT FROM')))} {b}"
+    return f"{condition} AND {draw(conditions(left | right))}" if draw(st.integers(0, 3)) == 0 else condition
+
+
+@st.composite
+def _select(draw: st.DrawFn, rest: str, columns: dict[str, str]) -> Relation:
+    chosen = draw(st.lists(st.sampled_from(list(columns)), min_size=1, max_size=3))
+    outputs, kinds = [], {}
+    for position, name in enumerate(chosen):
+        kind = columns[name]
+        wrapped = draw(st.sampled_from((name, name, f"coalesce({name}, {_plain(draw, kind)})", f"CASE WHEN {name} IS NULL THEN 'none' ELSE 'some' END")))
+        kinds[f"o{position}"] = "text" if wrapped.startswith("CASE") else kind
+        outputs.append(f"{wrapped} AS o{position}")
+    return Relation(f"SELECT {', '.join(outputs)} {rest}", kinds)
+
+
+@st.composite
+def _aggregate(draw: st.DrawFn, rest: str, columns: dict[str, str]) -> Relation:
+    keys = draw(st.lists(st.sampled_from(list(columns)), max_size=2, unique=True))
+    kinds = {f"o{position}": columns[key] for position, key in enumerate(keys)}
+    outputs = [f"{key} AS o{position}" for position, key in enumerate(keys)]
+    for position in range(len(keys), len(keys) + draw(st.integers(1, 3))):
+        call, kind = draw(_calls(columns))
+        outputs.append(f"{call} AS o{position}")
+        kinds[f"o{position}"] = kind
+    group = f" GROUP BY {', '.join(keys)}" if keys else ""
+    having = draw(st.sampled_from(("", "", " HAVING count(*) > 1", " HAVING max({}) IS NOT NULL".format(next(iter(columns))))))
+    return Relation(f"SELECT {', '.join(outputs)} {rest}{group}{having}", kinds)
+
+
+@st.composite
+def _calls(draw: st.DrawFn, columns: dict[str, str]) -> tuple[str, str]:
+    name = draw(st.sampled_from(list(columns)))
+    kind = columns[name]
+    if kind == "text":
+        return draw(st.sampled_from(((f"min({name})", "text"), (f"max({name})", "text"), (f"count({name})", "big"))))
+    sum_kind = "numeric" if kind != "int" else "big"
+    return draw(
+        st.sampled_from(
+            (
+                ("count(*)", "big"),
+                (f"sum({name})", sum_kind),
+                (f"avg({name})", "numeric"),
+                (f"min({name})", kind),
+                (f"max({name})", kind),
+                (f"count({name}) FILTER (WHERE {name} > 0)", "big"),
+            )
+        )
+    )
+
+
+VALUES["big"] = VALUES["int"]

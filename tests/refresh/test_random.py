@@ -1,0 +1,65 @@
+"""Random schemas, random queries, random windows: after each window every stream table equals PostgreSQL's own answer."""
+
+from __future__ import annotations
+
+import os
+from uuid import uuid4
+
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+from psycopg.conninfo import make_conninfo
+from pyspark.sql import SparkSession
+
+from pgtrickle import db, embedded
+from pgtrickle.api import Trickle
+from tests.conftest import fresh_database
+from tests.refresh.oracle import differing
+from tests.refresh.random_queries import TableDefinition, queries, schemas, statements
+
+EXAMPLES = int(os.environ.get("PGTRICKLE_RANDOM_EXAMPLES", "12"))
+
+
+@st.composite
+def stories(draw: st.DrawFn) -> tuple[list[TableDefinition], list[str], list[list[str]]]:
+    """Tables, queries over them, and windows of statements."""
+    tables = draw(schemas())
+    asked = draw(st.lists(queries(tables), min_size=2, max_size=3, unique=True))
+    windows = draw(st.lists(st.lists(statements(tables), min_size=1, max_size=5), min_size=2, max_size=4))
+    return tables, asked, windows
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+@given(story=stories())
+def test_equals_postgres(story: tuple[list[TableDefinition], list[str], list[list[str]]], playground: str, spark: SparkSession) -> None:
+    tables, asked, windows = story
+    schema = f"r_{uuid4().hex[:10]}"
+    dsn = make_conninfo(playground, options=f"-csearch_path={schema}")
+    with db.connect(dsn) as connection:
+        connection.execute(f"CREATE SCHEMA {schema}")  # type: ignore[arg-type]
+        for table in tables:
+            connection.execute(table.ddl)  # type: ignore[arg-type]
+        with Trickle(dsn, spark=spark) as trickle:
+            for position, query in enumerate(asked):
+                trickle.create_stream_table(f"s{position}", query, refresh_mode="DIFFERENTIAL")
+            try:
+                for window in windows:
+                    for statement in window:
+                        connection.execute(statement)  # type: ignore[arg-type]
+                    for position, query in enumerate(asked):
+                        result = trickle.refresh_stream_table(f"s{position}")
+                        assert result.action in {"DIFFERENTIAL", "NO_DATA"}
+                        note(f"s{position}: {query}")
+                        assert differing(connection, f"s{position}", query) == []
+            finally:
+                for position in range(len(asked)):
+                    trickle.drop_stream_table(f"s{position}")
+        connection.execute(f"DROP SCHEMA {schema} CASCADE")  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module", params=[18, 16], ids=["pg18", "pg16"])
+def playground(request: pytest.FixtureRequest) -> object:
+    server = request.getfixturevalue(f"server{request.param}")
+    assert isinstance(server, embedded.Server)
+    with fresh_database(server) as dsn:
+        yield dsn

@@ -1,0 +1,103 @@
+"""Every step file on the real thing: capture by triggers, differential refresh on Spark, PostgreSQL's answer as the oracle.
+
+Small windows take the short path; `distributed` forces the same files through tasks, staging and Spark's joins.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from psycopg.conninfo import make_conninfo
+from pyspark.sql import SparkSession
+
+from pgtrickle import db, embedded
+from pgtrickle.api import Trickle
+from pgtrickle.refresh import plan
+from pgtrickle.spark import facts
+from tests.conftest import fresh_database
+from tests.steps.parser import Step, StepFile, read
+from tests.steps.runner import ZSet, name, paths, run
+from tests.steps.sources import Sources
+
+
+class OnSpark:
+    """A stream table of the view, refreshed after each step."""
+
+    def __init__(self, dsn: str, spark: SparkSession) -> None:
+        self.connection = db.connect(dsn)
+        self.dsn = dsn
+        self.spark = spark
+        self.trickle: Trickle | None = None
+        self.sources: Sources | None = None
+        self.kept: ZSet = Counter()
+
+    def setup(self, file: StepFile) -> None:
+        self.sources = Sources(self.connection, file)
+        dsn = make_conninfo(self.dsn, options=f"-csearch_path={self.sources.schema},public")
+        self.trickle = Trickle(dsn, spark=self.spark)
+        self.trickle.create_stream_table("stream", file.view, refresh_mode="DIFFERENTIAL")
+        self.kept = self.contents()
+
+    def apply(self, step: Step) -> ZSet:
+        assert self.sources is not None and self.trickle is not None
+        self.sources.apply(step)
+        result = self.trickle.refresh_stream_table("stream")
+        assert result.action in {"DIFFERENTIAL", "NO_DATA"}, result
+        old, self.kept = self.kept, self.contents()
+        delta = Counter(self.kept)
+        delta.subtract(old)
+        assert result.rows_inserted >= sum(weight for weight in delta.values() if weight > 0), result
+        assert all(found.equal and found.compared_with == "its snapshot" for found in self.trickle.verify("stream"))
+        return delta
+
+    def contents(self) -> ZSet:
+        return Counter(self.connection.execute("SELECT * FROM stream").fetchall())
+
+    def answer(self) -> ZSet:
+        assert self.sources is not None
+        return self.sources.answer()
+
+    def close(self) -> None:
+        if self.trickle is not None:
+            self.trickle.drop_stream_table("stream")
+            self.trickle.close()
+        if self.sources is not None:
+            self.sources.drop()
+        self.connection.close()
+
+
+@pytest.fixture(scope="module")
+def database_of_steps(server18: embedded.Server) -> Iterator[str]:
+    with fresh_database(server18) as dsn:
+        yield dsn
+
+
+@pytest.fixture(scope="module")
+def database16_of_steps(server16: embedded.Server) -> Iterator[str]:
+    with fresh_database(server16) as dsn:
+        yield dsn
+
+
+@pytest.mark.parametrize("path", paths(), ids=name)
+def test_short_path(path: Path, database_of_steps: str, spark: SparkSession) -> None:
+    run(read(path), OnSpark(database_of_steps, spark))
+
+
+SOME = [path for position, path in enumerate(paths()) if position % 4 == 0]
+
+
+@pytest.mark.parametrize("path", SOME, ids=name)
+def test_short_path_on_16(path: Path, database16_of_steps: str, spark: SparkSession) -> None:
+    run(read(path), OnSpark(database16_of_steps, spark))
+
+
+@pytest.mark.parametrize("path", SOME, ids=name)
+def test_distributed(path: Path, database_of_steps: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing counts as small, and no lookup as cheap: tasks read, Spark joins where it can, tasks land."""
+    monkeypatch.setattr(plan, "SMALL_CHANGES", -1)
+    monkeypatch.setattr(facts, "_LOOKUP_SECONDS", 1e9)
+    monkeypatch.setattr(facts, "_SCAN_IN_SERVER_SECONDS", 1e9)
+    run(read(path), OnSpark(database_of_steps, spark))
