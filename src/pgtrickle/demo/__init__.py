@@ -1,0 +1,1 @@
+"""`python -m pgtrickle.demo`: a small shop with live writes and stream tables that follow them, checked at the end."""
