@@ -33,7 +33,11 @@ def main(names: list[str]) -> None:
 def keep(name: str, figures: list[Figure]) -> None:
     RESULTS.mkdir(exist_ok=True)
     when = datetime.now(UTC)
-    content = {"at": when.isoformat(timespec="seconds"), "python": platform.python_version(), "figures": [asdict(f) for f in figures]}
+    content = {
+        "at": when.isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "figures": [asdict(f) for f in figures],
+    }
     (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n")
 
 

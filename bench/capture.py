@@ -16,7 +16,8 @@ def run(dsn: str) -> Iterator[Figure]:
         for table in ("plain_events", "captured_events"):
             connection.execute(f"DROP TABLE IF EXISTS {table} CASCADE")
             connection.execute(
-                f"CREATE TABLE {table} (id int PRIMARY KEY, account int, kind text, amount numeric(10,2), at timestamptz)"
+                f"CREATE TABLE {table} (id int PRIMARY KEY, account int, kind text,"
+                " amount numeric(10,2), at timestamptz)"
             )
         query = "SELECT account, count(*) AS n, sum(amount) AS amount, max(at) AS latest FROM captured_events GROUP BY account"
         trickle.create_stream_table("by_account", query, refresh_mode="DIFFERENTIAL", initialize=False)
@@ -32,6 +33,7 @@ def run(dsn: str) -> Iterator[Figure]:
 
 def _insert(connection: Connection, table: str, round_: int) -> None:
     connection.execute(
-        f"INSERT INTO {table} SELECT %s * {ROWS} + g, g %% 1000, 'kind ' || g %% 7, g / 100.0, now() FROM generate_series(1, {ROWS}) AS g",  # type: ignore[arg-type]
+        f"INSERT INTO {table} SELECT %s * {ROWS} + g, g %% 1000, 'kind ' || g %% 7, g / 100.0, now()"
+        f" FROM generate_series(1, {ROWS}) AS g",
         (round_,),
     )

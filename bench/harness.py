@@ -52,7 +52,8 @@ def create_shop(connection: Connection, orders: int, customers: int) -> None:
         "INSERT INTO customers SELECT g, 'customer ' || g, g %% 50 FROM generate_series(1, %s) AS g", (customers,)
     )
     connection.execute(
-        "INSERT INTO orders SELECT g, 1 + (g::bigint * 7919) %% %s, (g %% 100000) / 100.0 FROM generate_series(1, %s) AS g",
+        "INSERT INTO orders SELECT g, 1 + (g::bigint * 7919) %% %s, (g %% 100000) / 100.0"
+        " FROM generate_series(1, %s) AS g",
         (customers, orders),
     )
     connection.execute("CREATE INDEX ON orders (customer)")

@@ -35,7 +35,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Expr:
-    """A scalar SQL expression over column names (`c7 + 1`), in PostgreSQL's dialect; `columns` are the names it reads."""
+    """A scalar SQL expression over column names (`c7 + 1`), in PostgreSQL's dialect; `columns` are those it reads."""
 
     sql: str
     columns: tuple[str, ...] = ()

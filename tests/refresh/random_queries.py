@@ -59,7 +59,8 @@ def statements(draw: st.DrawFn, tables: list[TableDefinition]) -> str:
         values = ", ".join(draw(st.lists(rows(), min_size=1, max_size=4)))
         return f"INSERT INTO {table} (i, g, n, s) VALUES {values}"
     if kind == "copy rows":
-        return f"INSERT INTO {table} (i, g, n, s) SELECT i, g, n, s FROM {table} WHERE {draw(conditions(_row('', COLUMNS)))}"
+        chosen = draw(conditions(_row("", COLUMNS)))
+        return f"INSERT INTO {table} (i, g, n, s) SELECT i, g, n, s FROM {table} WHERE {chosen}"
     condition = draw(conditions(_row("", COLUMNS)))
     if kind == "delete":
         return f"DELETE FROM {table} WHERE {condition}"
@@ -154,7 +155,16 @@ def _select(draw: st.DrawFn, rest: str, columns: dict[str, str]) -> Relation:
     outputs, kinds = [], {}
     for position, name in enumerate(chosen):
         kind = columns[name]
-        wrapped = draw(st.sampled_from((name, name, f"coalesce({name}, {_plain(draw, kind)})", f"CASE WHEN {name} IS NULL THEN 'none' ELSE 'some' END")))
+        wrapped = draw(
+            st.sampled_from(
+                (
+                    name,
+                    name,
+                    f"coalesce({name}, {_plain(draw, kind)})",
+                    f"CASE WHEN {name} IS NULL THEN 'none' ELSE 'some' END",
+                )
+            )
+        )
         kinds[f"o{position}"] = "text" if wrapped.startswith("CASE") else kind
         outputs.append(f"{wrapped} AS o{position}")
     return Relation(f"SELECT {', '.join(outputs)} {rest}", kinds)
@@ -170,7 +180,7 @@ def _aggregate(draw: st.DrawFn, rest: str, columns: dict[str, str]) -> Relation:
         outputs.append(f"{call} AS o{position}")
         kinds[f"o{position}"] = kind
     group = f" GROUP BY {', '.join(keys)}" if keys else ""
-    having = draw(st.sampled_from(("", "", " HAVING count(*) > 1", " HAVING max({}) IS NOT NULL".format(next(iter(columns))))))
+    having = draw(st.sampled_from(("", "", " HAVING count(*) > 1", f" HAVING max({next(iter(columns))}) IS NOT NULL")))
     return Relation(f"SELECT {', '.join(outputs)} {rest}{group}{having}", kinds)
 
 

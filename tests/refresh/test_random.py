@@ -1,4 +1,4 @@
-"""Random schemas, random queries, random windows: after each window every stream table equals PostgreSQL's own answer."""
+"""Random schemas, queries and windows: after each window every stream table equals PostgreSQL's own answer."""
 
 from __future__ import annotations
 
@@ -31,21 +31,23 @@ def stories(draw: st.DrawFn) -> tuple[list[TableDefinition], list[str], list[lis
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 @given(story=stories())
-def test_equals_postgres(story: tuple[list[TableDefinition], list[str], list[list[str]]], playground: str, spark: SparkSession) -> None:
+def test_equals_postgres(
+    story: tuple[list[TableDefinition], list[str], list[list[str]]], playground: str, spark: SparkSession
+) -> None:
     tables, asked, windows = story
     schema = f"r_{uuid4().hex[:10]}"
     dsn = make_conninfo(playground, options=f"-csearch_path={schema}")
     with db.connect(dsn) as connection:
-        connection.execute(f"CREATE SCHEMA {schema}")  # type: ignore[arg-type]
+        connection.execute(f"CREATE SCHEMA {schema}")
         for table in tables:
-            connection.execute(table.ddl)  # type: ignore[arg-type]
+            connection.execute(table.ddl)
         with Trickle(dsn, spark=spark) as trickle:
             for position, query in enumerate(asked):
                 trickle.create_stream_table(f"s{position}", query, refresh_mode="DIFFERENTIAL")
             try:
                 for window in windows:
                     for statement in window:
-                        connection.execute(statement)  # type: ignore[arg-type]
+                        connection.execute(statement)
                     for position, query in enumerate(asked):
                         result = trickle.refresh_stream_table(f"s{position}")
                         assert result.action in {"DIFFERENTIAL", "NO_DATA"}
@@ -54,7 +56,7 @@ def test_equals_postgres(story: tuple[list[TableDefinition], list[str], list[lis
             finally:
                 for position in range(len(asked)):
                     trickle.drop_stream_table(f"s{position}")
-        connection.execute(f"DROP SCHEMA {schema} CASCADE")  # type: ignore[arg-type]
+        connection.execute(f"DROP SCHEMA {schema} CASCADE")
 
 
 @pytest.fixture(scope="module", params=[18, 16], ids=["pg18", "pg16"])

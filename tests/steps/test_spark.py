@@ -1,4 +1,4 @@
-"""Every step file on the real thing: capture by triggers, differential refresh on Spark, PostgreSQL's answer as the oracle.
+"""Every step file on the real thing: trigger capture, differential refresh on Spark, PostgreSQL's answer as the oracle.
 
 Small windows take the short path; `distributed` forces the same files through tasks, staging and Spark's joins.
 """
@@ -42,7 +42,8 @@ class OnSpark:
         self.kept = self.contents()
 
     def apply(self, step: Step) -> ZSet:
-        assert self.sources is not None and self.trickle is not None
+        assert self.sources is not None
+        assert self.trickle is not None
         self.sources.apply(step)
         result = self.trickle.refresh_stream_table("stream")
         assert result.action in {"DIFFERENTIAL", "NO_DATA"}, result

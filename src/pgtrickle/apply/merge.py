@@ -64,12 +64,13 @@ def replace(writer: Connection, storage: Storage, relation: str, columns: tuple[
     targets = ", ".join(quote(column.name) for column in storage.columns)
     names = ", ".join(quote(column.name) for column in columns)
     if not scalar(writer, f"SELECT EXISTS (SELECT FROM {storage.qualified})"):
-        inserted = execute(writer, f"INSERT INTO {storage.qualified} ({targets}) SELECT {names} FROM ({relation}) AS rows")
+        inserted = execute(
+            writer, f"INSERT INTO {storage.qualified} ({targets}) SELECT {names} FROM ({relation}) AS rows"
+        )
         applied = Applied(inserted, 0)
     else:
         current = ", ".join(
-            f"{quote(mine.name)} AS {quote(theirs.name)}"
-            for mine, theirs in zip(storage.columns, columns, strict=True)
+            f"{quote(mine.name)} AS {quote(theirs.name)}" for mine, theirs in zip(storage.columns, columns, strict=True)
         )
         difference = (
             f"SELECT {names}, {WEIGHT} FROM ({relation}) AS rows "

@@ -30,7 +30,10 @@ def land_arrow(writer: Connection, name: str, columns: Sequence[Column], rows: p
 def create_staging(connection: Connection, pgt_id: int, columns: Sequence[Column]) -> str:
     """An unlogged table for tasks to fill, committed at once; returns its name."""
     table = f"{STATE_SCHEMA}.{quote(f'stage_{pgt_id}_{uuid4().hex[:12]}')}"
-    execute(connection, f"CREATE UNLOGGED TABLE {table} ({_definitions(columns)}, part integer) WITH (autovacuum_enabled = off)")
+    execute(
+        connection,
+        f"CREATE UNLOGGED TABLE {table} ({_definitions(columns)}, part integer) WITH (autovacuum_enabled = off)",
+    )
     return table
 
 

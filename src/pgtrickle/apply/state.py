@@ -1,13 +1,14 @@
 """Keeps the state tables of aggregates: builds them in a full refresh, merges a delta in a differential one.
 
-All in the refresh's writing transaction. A group whose aggregate has no inverse is recomputed from its rows, read by key
-at the snapshot (`reader`), or from the state below, which is already new when this one's turn comes.
+All in the refresh's writing transaction. A group whose aggregate has no inverse is recomputed from its rows, read by
+key at the snapshot (`reader`), or from the state below, which is already new when this one's turn comes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pgtrickle.apply.stage import STATE_SCHEMA
 from pgtrickle.db import Connection, execute, scalar, statement
 from pgtrickle.errors import StateError
 from pgtrickle.model import quote
@@ -16,7 +17,6 @@ from pgtrickle.postgres.weighted import chain, run_steps, weigh
 from pgtrickle.postgres.wire import definition
 from pgtrickle.query import render
 from pgtrickle.query.operators import Aggregate
-from pgtrickle.apply.stage import STATE_SCHEMA
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +124,16 @@ def _recompute(
     """Recomputes the marked groups from their rows after the window."""
     aggregate = state.aggregate
     again = f"pg_temp.{state._temporary('again')}"
+    marked = f"(SELECT * FROM {merged} WHERE {_to_recompute(aggregate)})"
+    nulls = bool(scalar(writer, f"SELECT EXISTS (SELECT FROM {marked} AS k WHERE NOT ({_whole_keys(state, 'k')}))"))
     if below is not None:
-        marked = f"(SELECT * FROM {merged} WHERE {_to_recompute(aggregate)})"
-        _temporary(writer, again, _regrouped(state, marked, _input_from_state(aggregate, below)))
+        _temporary(writer, again, _regrouped(state, marked, _input_from_state(aggregate, below), nulls=nulls))
     else:
         columns = ", ".join(definition(column) for column in sql.state_columns(aggregate))
         execute(writer, f"CREATE TEMPORARY TABLE {again.removeprefix('pg_temp.')} (h bigint, {columns}) ON COMMIT DROP")
         wanted = _send_keys(writer, reader, state, merged)
         rows = weigh(render.select(aggregate.input), aggregate.input.names)
-        _pipe(reader, _regrouped(state, wanted, rows), writer, again)
+        _pipe(reader, _regrouped(state, wanted, rows, nulls=nulls), writer, again)
     _take_over(writer, state, merged, again)
 
 
@@ -154,30 +155,34 @@ def _input_from_state(aggregate: Aggregate, below: StateTable) -> str:
     return run_steps(weigh(kept, below.aggregate.names), steps)
 
 
-def _regrouped(state: StateTable, wanted: str, rows: str) -> str:
+def _regrouped(state: StateTable, wanted: str, rows: str, *, nulls: bool) -> str:
     """State rows of the wanted groups. Keys without NULLs are compared by `=`, which an index can serve."""
     keys = state.aggregate.keys
     if not keys:
         return sql.whole_partials(state.aggregate, rows, state.hashable)
     equal = " AND ".join(f"q.{quote(key)} = k.{quote(key)}" for key in keys)
-    whole = " AND ".join(f"k.{quote(key)} IS NOT NULL" for key in keys)
-    matches = [
-        f"SELECT q.* FROM {wanted} AS k JOIN ({rows}) AS q ON {equal} WHERE {whole}",
-        f"SELECT q.* FROM (SELECT * FROM {wanted} AS k WHERE NOT ({whole})) AS k "
-        f"JOIN ({rows}) AS q ON {sql.same_keys(keys, 'q', 'k')}",
-    ]
-    return sql.whole_partials(state.aggregate, " UNION ALL ".join(matches), state.hashable)
+    matches = f"SELECT q.* FROM {wanted} AS k JOIN ({rows}) AS q ON {equal} WHERE {_whole_keys(state, 'k')}"
+    if nulls:
+        with_nulls = f"SELECT * FROM {wanted} AS k WHERE NOT ({_whole_keys(state, 'k')})"
+        same = sql.same_keys(keys, "q", "k")
+        matches += f" UNION ALL SELECT q.* FROM ({with_nulls}) AS k JOIN ({rows}) AS q ON {same}"
+    return sql.whole_partials(state.aggregate, matches, state.hashable)
+
+
+def _whole_keys(state: StateTable, alias: str) -> str:
+    return " AND ".join(f"{alias}.{quote(key)} IS NOT NULL" for key in state.aggregate.keys) or "true"
 
 
 def _pipe(source: Connection, query: str, target: Connection, table: str) -> None:
     """Streams the rows of a query on one connection into a table on another."""
-    with source.cursor() as out_cursor, target.cursor() as in_cursor:
-        with (
-            out_cursor.copy(statement(f"COPY ({query}) TO STDOUT (FORMAT binary)")) as outgoing,
-            in_cursor.copy(statement(f"COPY {table} FROM STDIN (FORMAT binary)")) as incoming,
-        ):
-            for block in outgoing:
-                incoming.write(block)
+    with (
+        source.cursor() as out_cursor,
+        target.cursor() as in_cursor,
+        out_cursor.copy(statement(f"COPY ({query}) TO STDOUT (FORMAT binary)")) as outgoing,
+        in_cursor.copy(statement(f"COPY {table} FROM STDIN (FORMAT binary)")) as incoming,
+    ):
+        for block in outgoing:
+            incoming.write(block)
 
 
 def _take_over(writer: Connection, state: StateTable, merged: str, again: str) -> None:

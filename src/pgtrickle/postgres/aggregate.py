@@ -132,16 +132,16 @@ def _extreme(call: AggregateCall, prefix: str, argument: Column) -> CallState:
     name, column = quote(f"{prefix}_v"), quote(argument.name)
     lost = quote(f"{prefix}_lost")
     function, not_beaten = ("min", "<=") if call.function == "min" else ("max", ">=")
-    kept = (
-        f"CASE WHEN s.{name} IS NULL OR d.{name} {not_beaten} s.{name} THEN d.{name} ELSE s.{name} END"
-    )
+    kept = f"CASE WHEN s.{name} IS NULL OR d.{name} {not_beaten} s.{name} THEN d.{name} ELSE s.{name} END"
     partial = Partial(
         Column(f"{prefix}_v", call.output.type),
         call.call.sql,
         f"{function}({column}) FILTER (WHERE {WEIGHT} > 0)",
         kept,
     )
-    extreme_left = f"coalesce(d.{lost} {not_beaten} s.{name} AND NOT coalesce(d.{name} {not_beaten} s.{name}, false), false)"
+    extreme_left = (
+        f"coalesce(d.{lost} {not_beaten} s.{name} AND NOT coalesce(d.{name} {not_beaten} s.{name}, false), false)"
+    )
     return CallState(
         (partial,),
         name,
@@ -190,9 +190,10 @@ def _grouped(aggregate: Aggregate, relation: str, hashable: frozenset[str], outp
 
 
 def merge(aggregate: Aggregate, delta: str, state: str) -> str:
-    """One row a touched group: where its state row is (`sid`), old (`old_…`) and new values, and whether to recompute."""
+    """One row a touched group: its state row (`sid`), old (`old_…`) and new values, and whether to recompute."""
     keys = [
-        f"CASE WHEN s.ctid IS NULL THEN d.{quote(key)} ELSE s.{quote(key)} END AS {quote(key)}" for key in aggregate.keys
+        f"CASE WHEN s.ctid IS NULL THEN d.{quote(key)} ELSE s.{quote(key)} END AS {quote(key)}"
+        for key in aggregate.keys
     ]
     partials = [partial for call in call_states(aggregate) for partial in call.partials]
     old = [f"s.{quote(p.column.name)} AS {quote('old_' + p.column.name)}" for p in partials]

@@ -71,7 +71,7 @@ def redefine(
     query: str | None = None,
     refresh_mode: str | None = None,
 ) -> None:
-    """Defines the table anew, on another query or mode or on sources whose shape changed; its next refresh is from scratch."""
+    """Defines the table anew, on another query or mode or on changed sources; its next refresh is from scratch."""
     with connection.transaction():
         path = stream.search_path if query is None else _search_path(connection)
         text = query or stream.defining_query
@@ -93,7 +93,9 @@ def drop(connection: Connection, stream: StreamTable, *, cascade: bool) -> list[
         for consumer in catalog.consumers_of(connection, stream.pgt_relid):
             if not cascade:
                 raise StateError(
-                    f"the stream table {consumer} reads {stream}", code="PT303", hint="drop it first, or drop with cascade"
+                    f"the stream table {consumer} reads {stream}",
+                    code="PT303",
+                    hint="drop it first, or drop with cascade",
                 )
             dropped += drop(connection, consumer, cascade=True)
         sources = [dependency.source_relid for dependency in catalog.dependencies(connection, stream.pgt_id)]
@@ -168,7 +170,9 @@ def _release(connection: Connection, sources: list[int]) -> None:
 def _require_free(connection: Connection, schema: str, name: str) -> None:
     if catalog.get(connection, schema, name) is not None:
         raise StateError(
-            f"the stream table {schema}.{name} exists already", code="PT302", hint="choose another name, or alter or drop it"
+            f"the stream table {schema}.{name} exists already",
+            code="PT302",
+            hint="choose another name, or alter or drop it",
         )
     found = connection.execute(
         "SELECT to_regnamespace(%s) IS NOT NULL, to_regclass(%s) IS NOT NULL",
@@ -178,7 +182,9 @@ def _require_free(connection: Connection, schema: str, name: str) -> None:
     if not found[0]:
         raise UsageError(f"there is no schema {schema}", code="PT005", hint=f"CREATE SCHEMA {quote(schema)} first")
     if found[1]:
-        raise StateError(f"{schema}.{name} exists already and is no stream table", code="PT302", hint="choose another name")
+        raise StateError(
+            f"{schema}.{name} exists already and is no stream table", code="PT302", hint="choose another name"
+        )
 
 
 def _table(connection: Connection, schema: str, name: str) -> Table:
@@ -226,7 +232,8 @@ def _has_columns(connection: Connection, stream: StreamTable, prepared: Prepared
 def _grants(connection: Connection, stream: StreamTable) -> list[str]:
     """The statements that give the present readers of the table their rights again."""
     rows = connection.execute(
-        "SELECT e.privilege_type, CASE WHEN e.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(e.grantee)) END "
+        "SELECT e.privilege_type,"
+        " CASE WHEN e.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(e.grantee)) END "
         "FROM pg_class AS c, aclexplode(c.relacl) AS e WHERE c.oid = %s AND e.grantee <> c.relowner",
         (stream.pgt_relid,),
     ).fetchall()
@@ -244,5 +251,3 @@ def _drop_storage(connection: Connection, stream: StreamTable, *, cascade: bool)
             code="PT303",
             hint="drop them first, or drop with cascade",
         ) from error
-
-

@@ -22,7 +22,8 @@ FROM pg_class AS c
 LEFT JOIN pg_index AS i ON i.indrelid = c.oid AND i.indisvalid AND i.indpred IS NULL AND i.indkey[0] > 0
 LEFT JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum = i.indkey[0]
 LEFT JOIN pg_namespace AS n ON n.oid = c.relnamespace
-LEFT JOIN pg_stats AS s ON s.schemaname = n.nspname AND s.tablename = c.relname AND s.attname = a.attname AND NOT s.inherited
+LEFT JOIN pg_stats AS s ON s.schemaname = n.nspname AND s.tablename = c.relname AND s.attname = a.attname
+     AND NOT s.inherited
 WHERE c.oid = ANY (%s)
 """
 _UNKNOWN_ROWS_PER_VALUE = 10.0

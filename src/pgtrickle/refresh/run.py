@@ -114,7 +114,10 @@ class _Refresh:
         while True:
             with self._snapshot(prepared) as (until, at):
                 stream = self._stream()
-                if fingerprint(self.connections.reader, prepared.compiled.analysis.dependencies) == stream.source_fingerprint:
+                if (
+                    fingerprint(self.connections.reader, prepared.compiled.analysis.dependencies)
+                    == stream.source_fingerprint
+                ):
                     return self._refresh(stream, prepared, until, at)
             prepared = self._redefined(stream)
 
@@ -149,7 +152,8 @@ class _Refresh:
                 tables = ", ".join(table.qualified for table in prepared.sources)
                 db.execute(reader, f"LOCK TABLE {tables} IN ACCESS SHARE MODE")
             row = reader.execute("SELECT pg_current_snapshot()::text, clock_timestamp()").fetchone()
-            assert row is not None and isinstance(row[1], datetime)
+            assert row is not None
+            assert isinstance(row[1], datetime)
             yield str(row[0]), row[1]
 
     def _refresh(self, stream: StreamTable, prepared: Prepared, until: str, at: datetime) -> RefreshResult:
@@ -272,7 +276,13 @@ class _Refresh:
             phases=self.phases,
         )
         return RefreshResult(
-            decision.action, decision.reason, applied.inserted, applied.deleted, changes, max(duration, self._elapsed()), self.phases
+            decision.action,
+            decision.reason,
+            applied.inserted,
+            applied.deleted,
+            changes,
+            max(duration, self._elapsed()),
+            self.phases,
         )
 
     def _fail(self, refresh_id: int | None, decision: Decision | None, error: Error) -> None:
@@ -297,7 +307,9 @@ class _Refresh:
         """Removes from the buffers what every consumer has applied."""
         for table in prepared.sources:
             frontiers = [consumer.frontier for consumer in catalog.consumers_of(self.connections.aside, table.oid)]
-            buffer.clean(self.connections.aside, table.oid, frontiers, use_truncate=self.owner.settings.cleanup_use_truncate)
+            buffer.clean(
+                self.connections.aside, table.oid, frontiers, use_truncate=self.owner.settings.cleanup_use_truncate
+            )
 
     def _elapsed(self) -> float:
         return (time.perf_counter() - self.started) * 1000

@@ -41,10 +41,15 @@ def verify(connection: Connection, stream: StreamTable, prepared: Prepared) -> V
     connection.isolation_level = IsolationLevel.REPEATABLE_READ
     try:
         with connection.transaction():
-            frontier = str(scalar(connection, f"SELECT frontier::text FROM pgtrickle.pgt_stream_tables WHERE pgt_id = {stream.pgt_id}"))
+            frontier = str(
+                scalar(
+                    connection, f"SELECT frontier::text FROM pgtrickle.pgt_stream_tables WHERE pgt_id = {stream.pgt_id}"
+                )
+            )
             incremental = stream.effective_mode != "FULL" and stream.is_populated
             truncated = incremental and any(
-                found.truncated for found in window.pending(connection, [t.oid for t in prepared.sources], frontier).values()
+                found.truncated
+                for found in window.pending(connection, [t.oid for t in prepared.sources], frontier).values()
             )
             if incremental and not truncated:
                 expected, compared_with = _query_at(prepared, frontier), "its snapshot"

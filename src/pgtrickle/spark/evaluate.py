@@ -1,7 +1,7 @@
 """A flow as a Spark DataFrame. The only place that builds DataFrames; called by `refresh/run.py`.
 
-Small windows take the short path: the driver reads them, a local frame is one partition, and equal rows are added up
-where they land, so most refreshes are one task with no shuffle. Large ones are read, and added up, by tasks. A flow that
+Small windows take the short path: the driver reads them, a local frame is one partition, and equal rows are added
+up where they land, so most refreshes are one task with no shuffle. Large ones are read, and added up, by tasks. A flow that
 several others use is computed once.
 """
 
@@ -82,7 +82,9 @@ class Evaluator:
     def _read(self, flow: Read) -> DataFrame:
         if self.small:
             return self._local(self.snapshot.read(flow.sql))
-        queries = [flow.sql.replace(RANGE, part) for part in self.ranges(flow.split_by)] if flow.split_by else [flow.sql]
+        queries = (
+            [flow.sql.replace(RANGE, part) for part in self.ranges(flow.split_by)] if flow.split_by else [flow.sql]
+        )
         asked = self.session.createDataFrame(pa.table({"query": queries})).repartition(len(queries))
         return self._map(asked, worker.read_queries(self.snapshot), flow)
 
@@ -93,10 +95,12 @@ class Evaluator:
         return frame.mapInArrow(function, spark_schema(flow.columns))
 
     def _pair(self, flow: Pair) -> DataFrame:
-        left, right = (self.frame(side).withColumn(_SIDE, F.lit(number)) for number, side in enumerate((flow.left, flow.right)))
+        left, right = (
+            self.frame(side).withColumn(_SIDE, F.lit(number)) for number, side in enumerate((flow.left, flow.right))
+        )
         together = left.unionByName(right, allowMissingColumns=True).coalesce(1)
-        names = [[column.name for column in side.columns] for side in (flow.left, flow.right)]
-        return self._map(together, worker.pair_up(self.snapshot, flow.sql, *names, side=_SIDE), flow)
+        of_left, of_right = ([column.name for column in side.columns] for side in (flow.left, flow.right))
+        return self._map(together, worker.pair_up(self.snapshot, flow.sql, of_left, of_right, _SIDE), flow)
 
     def _hash_join(self, flow: HashJoin) -> DataFrame:
         left = self.frame(flow.left)

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pgtrickle.spark.flow import Concat, Flow, HashJoin, LandAggregate, LandResult, Lookup, Merged, Pair, Physical, Read, ReadResult
+from pgtrickle.spark.flow import (
+    Concat,
+    Flow,
+    HashJoin,
+    LandAggregate,
+    LandResult,
+    Lookup,
+    Merged,
+    Pair,
+    Physical,
+    Read,
+    ReadResult,
+)
 
 
 def physical_text(physical: Physical) -> str:

@@ -12,7 +12,6 @@ from pgtrickle.model import Column, Table
 from pgtrickle.postgres.weighted import Step
 from pgtrickle.query.operators import Aggregate
 
-
 RANGE = "/* pgtrickle: ctid range */ true"
 """Stands in a `Read`'s SQL where a task puts its share of the table."""
 

@@ -17,8 +17,20 @@ from pgtrickle.postgres.wire import receive_arrays, send_rows, travels_as_itself
 from pgtrickle.query import render
 from pgtrickle.query.operators import Aggregate, Equality, Filter, InnerJoin, Operator, Scan, UnionAll, walk
 from pgtrickle.spark.facts import Facts
-from pgtrickle.spark.flow import RANGE, Concat, Flow, HashJoin, LandAggregate, LandResult, Lookup, Merged, Physical
-from pgtrickle.spark.flow import Read, ReadResult, Stage
+from pgtrickle.spark.flow import (
+    RANGE,
+    Concat,
+    Flow,
+    HashJoin,
+    LandAggregate,
+    LandResult,
+    Lookup,
+    Merged,
+    Physical,
+    Read,
+    ReadResult,
+    Stage,
+)
 
 
 def lower_full(tree: Operator, facts: Facts, merged: Callable[[int], str]) -> Physical:
@@ -94,7 +106,9 @@ class FullLowering:
         split_by = scan.table.qualified if facts.splittable else None
         return Read(columns, facts.rows, send_rows(run_steps(rows, steps), columns), f"table {scan.table}", split_by)
 
-    def _join(self, node: InnerJoin, columns: tuple[Column, ...], steps: tuple[Step, ...]) -> tuple[Flow, tuple[Step, ...]]:
+    def _join(
+        self, node: InnerJoin, columns: tuple[Column, ...], steps: tuple[Step, ...]
+    ) -> tuple[Flow, tuple[Step, ...]]:
         keys = spark_keys(node.equalities, node.columns)
         has_state = any(isinstance(below, Aggregate) for below in walk(node))
         if not keys and not has_state:
@@ -153,4 +167,3 @@ def concat(columns: tuple[Column, ...], flows: tuple[Flow, ...]) -> Flow:
     if len(flows) == 1:
         return flows[0]
     return Concat(columns, sum(flow.rows for flow in flows), flows)
-

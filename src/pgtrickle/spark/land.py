@@ -1,4 +1,4 @@
-"""The end of a flow: its rows come to the driver, or tasks write them to a staging table. Called by `refresh/run.py`."""
+"""The end of a flow: its rows come to the driver, or tasks write them to a staging table. Called by `refresh/`."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pgtrickle.delta.differentiate import differentiate
 from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus, is_empty
+from pgtrickle.delta.differentiate import differentiate
 from pgtrickle.model import Expr, Table
 from pgtrickle.postgres import aggregate as aggregate_sql
 from pgtrickle.postgres.weighted import Step, both, chain, join, rename, run_steps, weigh
@@ -134,7 +134,13 @@ class _DeltaLowering:
         return concat(at_hand.columns, (at_hand, correction))
 
     def _state(
-        self, flow: Flow, core: Aggregate, own_steps: tuple[Step, ...], operand: Operator, on: _On, steps: tuple[Step, ...]
+        self,
+        flow: Flow,
+        core: Aggregate,
+        own_steps: tuple[Step, ...],
+        operand: Operator,
+        on: _On,
+        steps: tuple[Step, ...],
     ) -> Flow:
         """The delta joined with what an aggregate was before the window."""
         kept = f"SELECT * FROM {self.names.state(numbered(self.tree)[core])}"
@@ -159,7 +165,9 @@ class _DeltaLowering:
     def _choose(self, operand: Operator, method: str, cost: ReadCost, flow: Flow) -> None:
         index = f"index on {cost.index}" if cost.index else "no index on the key"
         estimate = f"lookup {cost.by_lookup:.3f} s, scan {cost.by_scan:.3f} s"
-        self.choices.append(Choice(_tables(operand), method, f"{index}; about {flow.rows:.0f} rows to match; {estimate}"))
+        self.choices.append(
+            Choice(_tables(operand), method, f"{index}; about {flow.rows:.0f} rows to match; {estimate}")
+        )
 
     def _lookup(
         self, flow: Flow, relation: str, operand: Operator, on: _On, steps: tuple[Step, ...], rows_per_key: float
