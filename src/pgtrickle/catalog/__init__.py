@@ -1,0 +1,1 @@
+"""The catalog in schema `pgtrickle`: installing it, reading it, writing it."""
