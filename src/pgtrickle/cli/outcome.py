@@ -31,8 +31,7 @@ def reported() -> Iterator[None]:
     except (Error, psycopg.Error) as raised:
         error = raised if isinstance(raised, Error) else _of_the_server(raised)
         typer.echo(f"error: {_one_line(str(error))}", err=True)
-        if error.hint:
-            typer.echo(f"hint: {_one_line(error.hint)}", err=True)
+        typer.echo(f"hint: {_one_line(error.hint or _what_to_do(error))}", err=True)
         raise typer.Exit(exit_code(error)) from error
 
 
@@ -47,6 +46,15 @@ def _of_the_server(error: psycopg.Error) -> Error:
         return ServerError(f"the server ended the connection: {said}", code="PT403", hint=hint)
     hint = error.diag.message_hint or "See the server's log for the statement it refused."
     return StateError(f"PostgreSQL refused: {said}", code="PT340", hint=hint)
+
+
+def _what_to_do(error: Error) -> str:
+    """For errors that bring no hint of their own."""
+    if isinstance(error, QueryError):
+        return "Correct the query until PostgreSQL accepts it."
+    if isinstance(error, UsageError | Unsupported):
+        return "See pgtrickle --help, and the README for what is supported."
+    return "See `pgtrickle history` of the stream table, and the server's log."
 
 
 def _one_line(text: str) -> str:

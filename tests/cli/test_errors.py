@@ -1,0 +1,90 @@
+"""How commands end: the exit codes of the contract, one line of what and one of what to do, no tracebacks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+from tests.cli.conftest import Call
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = [sys.executable, "-c", "from pgtrickle.cli.main import main; main()"]
+ORDERS = "SELECT id FROM orders"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "error"),
+    [
+        (["create", "t", "--query", "SELEC 1"], 2, "PT1"),
+        (["create", "t", "--query", "SELECT nothing FROM orders"], 2, "PT1"),
+        (["create", "t", "--query", ORDERS, "--schedule", "often"], 2, "PT010"),
+        (["create", "t", "--query", ORDERS, "--schedule", "* * * *  99"], 2, "PT012"),
+        (["create", "t", "--query", ORDERS, "--refresh-mode", "SOMETIMES"], 2, "PT006"),
+        (["create", "t", "--query", ORDERS, "--cdc-mode", "magic"], 2, "PT007"),
+        (["create", "nowhere.t", "--query", ORDERS], 2, "PT005"),
+        (["create", "t", "--query", "SELECT DISTINCT id FROM orders", "--refresh-mode", "DIFFERENTIAL"], 2, "PT221"),
+        (["alter", "t"], 2, "PT031"),
+        (["alter", "nothing", "--schedule", "1h"], 1, "PT301"),
+        (["refresh", "nothing"], 1, "PT301"),
+        (["drop", "nothing"], 1, "PT301"),
+        (["history", "nothing"], 1, "PT301"),
+        (["verify", "nothing"], 1, "PT301"),
+        (["create", "orders", "--query", ORDERS], 1, "PT302"),
+    ],
+)
+def test_an_error_is_two_lines_and_a_code(call: Call, arguments: list[str], code: int, error: str) -> None:
+    told = call(*arguments)
+    assert told.exit_code == code, told.output
+    assert told.stdout == ""
+    what, hint = told.stderr.splitlines()
+    assert what.startswith(f"error: {error}")
+    assert hint.startswith("hint: ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["create", "t"], ["refresh"], ["status", "--nonsense"], ["history", "t", "--limit", "0"], ["fly"]],
+)
+def test_wrong_usage_is_two(call: Call, arguments: list[str]) -> None:
+    assert call(*arguments).exit_code == 2
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+
+
+def test_an_unreachable_server_is_three_and_the_password_stays_secret() -> None:
+    told = run("--dsn", "postgresql://someone:hush-hush@127.0.0.1:1/nowhere", "status")
+    assert told.returncode == 3
+    assert told.stdout == ""
+    what, hint = told.stderr.splitlines()
+    assert what.startswith("error: PT400: cannot connect")
+    assert hint.startswith("hint: ")
+    assert "hush" not in told.stderr
+
+
+def test_a_role_without_rights_is_three(shop: str) -> None:
+    with psycopg.connect(shop, autocommit=True) as connection:
+        connection.execute("DROP ROLE IF EXISTS cli_guest")
+        connection.execute("CREATE ROLE cli_guest LOGIN PASSWORD 'guest'")
+    try:
+        told = run("--dsn", make_conninfo(shop, user="cli_guest", password="guest"), "install")
+    finally:
+        with psycopg.connect(shop, autocommit=True) as connection:
+            connection.execute("DROP ROLE cli_guest")
+    assert told.returncode == 3
+    assert told.stderr.startswith("error: PT402")
+    assert "Traceback" not in told.stderr
+
+
+def test_what_postgresql_refuses_is_no_traceback(call: Call, shop: str) -> None:
+    """A source column of the wrong kind: the query fails only when it runs."""
+    made = call("create", "ratio", "--query", "SELECT id, 1 / (id - id) AS r FROM orders", "--no-initialize")
+    assert made.exit_code == 0
+    told = call("verify", "ratio")
+    assert told.exit_code == 1
+    assert told.stderr.startswith("error: PT340: PostgreSQL refused: division by zero")
