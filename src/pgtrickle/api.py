@@ -62,7 +62,12 @@ class Trickle:
         """Creates a stream table, and populates it unless `initialize` is false. On failure nothing is left behind."""
         schedule = check_schedule(schedule, self.settings.min_schedule_seconds)
         pgt_id = define.create(
-            self._connection, name, query, schedule=schedule, refresh_mode=refresh_mode.upper(), cdc_mode=_cdc_mode(cdc_mode)
+            self._connection,
+            name,
+            query,
+            schedule=schedule,
+            refresh_mode=refresh_mode.upper(),
+            cdc_mode=_cdc_mode(cdc_mode),
         )
         if not initialize:
             return None
@@ -128,7 +133,9 @@ class Trickle:
 
     def verify(self, *names: str) -> list[Verification]:
         """Compares stream tables (all, if none is named) with their queries as PostgreSQL evaluates them."""
-        streams = [catalog.resolve(self._connection, name) for name in names] or list(catalog.list_tables(self._connection))
+        streams = [catalog.resolve(self._connection, name) for name in names] or list(
+            catalog.list_tables(self._connection)
+        )
         return [verify(self._connection, stream, self._refresher.prepared(stream)) for stream in streams]
 
     def _session(self) -> SparkSession:
@@ -139,9 +146,7 @@ class Trickle:
         return session.session(self.settings.spark_master)
 
 
-def connect(
-    dsn: str | None = None, *, spark: SparkSession | None = None, master: str | None = None
-) -> Trickle:
+def connect(dsn: str | None = None, *, spark: SparkSession | None = None, master: str | None = None) -> Trickle:
     """Connects to a database (the embedded server's without `dsn`), installing the catalog if it is missing."""
     return Trickle(dsn or embedded.start().dsn, spark=spark, master=master)
 
@@ -158,5 +163,3 @@ def _settable_status(asked: str) -> str:
     if asked.upper() not in {"ACTIVE", "SUSPENDED"}:
         raise UsageError(f"status cannot be set to {asked!r}", code="PT008", hint="use ACTIVE or SUSPENDED")
     return asked.upper()
-
-

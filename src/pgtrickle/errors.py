@@ -1,12 +1,13 @@
 """Every error pgtrickle raises, in one tree, each with a stable code, a message and a hint.
 
-    Error
-     ├── UsageError          PT0xx  a wrong argument: name, schedule, mode, setting
-     ├── QueryError          PT1xx  PostgreSQL refuses the query
-     ├── Unsupported         PT2xx  the query is right, but this refresh mode cannot maintain it
-     ├── StateError          PT3xx  the stream table is not in a state that allows this
-     ├── ServerError         PT4xx  the server cannot be reached or lacks something we need
-     └── EnvironmentProblem  PT5xx  Java, Spark or the embedded PostgreSQL is missing or broken
+Error
+ ├── UsageError          PT0xx  a wrong argument: name, schedule, mode, setting
+ ├── QueryError          PT1xx  PostgreSQL refuses the query
+ ├── Unsupported         PT2xx  the query is right, but this refresh mode cannot maintain it
+ ├── StateError          PT3xx  the stream table is not in a state that allows this
+ │    └── Refused         PT3xx  nothing was tried, so nothing failed
+ ├── ServerError         PT4xx  the server cannot be reached or lacks something we need
+ └── EnvironmentProblem  PT5xx  Java, Spark or the embedded PostgreSQL is missing or broken
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ class Error(Exception):
 
     code = "PT000"
 
-    def __init__(self, message: str, *, code: str | None = None, hint: str | None = None, at: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, code: str | None = None, hint: str | None = None, at: str | None = None
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.code = code or type(self).code
@@ -51,6 +54,10 @@ class StateError(Error):
     """The stream table is missing, busy, suspended, or has no baseline."""
 
     code = "PT300"
+
+
+class Refused(StateError):
+    """What was asked for does not fit the state; nothing was tried, so nothing failed."""
 
 
 class ServerError(Error):

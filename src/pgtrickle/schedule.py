@@ -38,7 +38,9 @@ def check_schedule(schedule: str | None, min_seconds: int) -> str | None:
     if text.startswith("@") or len(text.split()) in {5, 6}:
         if croniter.is_valid(text):
             return text
-        raise UsageError(f"{text!r} is not a cron expression", code="PT012", hint="five or six fields, as in '*/5 * * * *'")
+        raise UsageError(
+            f"{text!r} is not a cron expression", code="PT012", hint="five or six fields, as in '*/5 * * * *'"
+        )
     raise UsageError(
         f"{text!r} is not a schedule", code="PT010", hint="write a duration (5s, 1h30m, 2d) or a cron expression"
     )

@@ -65,8 +65,17 @@ def drop(connection: Connection, pgt_id: int) -> None:
 
 def rebuild(writer: Connection, state: StateTable, landed: str) -> None:
     """Replaces the state by that of the landed rows, each of weight one."""
+    _replace(writer, state, sql.whole_partials(state.aggregate, landed, state.hashable))
+
+
+def combine(writer: Connection, state: StateTable, landed: str) -> None:
+    """Replaces the state by the sum of the landed partial states."""
+    _replace(writer, state, sql.combined_partials(state.aggregate, landed, state.hashable))
+
+
+def _replace(writer: Connection, state: StateTable, rows: str) -> None:
     execute(writer, f"TRUNCATE {state.name}")
-    execute(writer, f"INSERT INTO {state.name} {sql.whole_partials(state.aggregate, landed, state.hashable)}")
+    execute(writer, f"INSERT INTO {state.name} {rows}")
     execute(writer, f"ANALYZE {state.name}")
 
 

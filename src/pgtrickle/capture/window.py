@@ -83,7 +83,7 @@ def changes_sql(source_oid: int, columns: Sequence[tuple[str, str]], since: str,
             f" WHERE action NOT IN ('{without}', 'T') AND {_in_window(since, until)}"
         )
 
-    # Two scans: measured four times faster than one scan that makes two rows of each.
+    # Two scans: measured no slower than one scan that makes two rows of each, and at times much faster.
     return f"{side('old', -1, 'I')} UNION ALL {side('new', 1, 'D')}"
 
 

@@ -29,13 +29,15 @@ class Partial:
     """One state column of a call.
 
     `whole` computes it from rows of weight one, `delta` from weighted rows; `merged` combines `s` (state, all
-    columns may be NULL for a new group) with `d`. `delta` is None for what cannot be summed.
+    columns may be NULL for a new group) with `d`. `delta` is None for what cannot be summed. `combine` is the
+    aggregate that makes the whole of a group from partials of its parts, None where there is none.
     """
 
     column: Column
     whole: str
     delta: str | None
     merged: str
+    combine: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ def _summed(name: str, type_: PgType, weighted_sum: str) -> Partial:
     """A partial that adds up: new = old + delta."""
     column = quote(name)
     value = f"coalesce({weighted_sum}, 0)::{type_.name}"
-    return Partial(Column(name, type_), value, value, f"coalesce(s.{column}, 0) + d.{column}")
+    return Partial(Column(name, type_), value, value, f"coalesce(s.{column}, 0) + d.{column}", "sum")
 
 
 def _present(prefix: str, argument: Column) -> Partial:
@@ -138,6 +140,7 @@ def _extreme(call: AggregateCall, prefix: str, argument: Column) -> CallState:
         call.call.sql,
         f"{function}({column}) FILTER (WHERE {WEIGHT} > 0)",
         kept,
+        function,
     )
     extreme_left = (
         f"coalesce(d.{lost} {not_beaten} s.{name} AND NOT coalesce(d.{name} {not_beaten} s.{name}, false), false)"
@@ -152,7 +155,7 @@ def _extreme(call: AggregateCall, prefix: str, argument: Column) -> CallState:
 
 def _recomputed(call: AggregateCall, prefix: str) -> CallState:
     name = f"{prefix}_v"
-    partial = Partial(Column(name, call.output.type), call.call.sql, None, f"s.{quote(name)}")
+    partial = Partial(Column(name, call.output.type), call.call.sql, None, f"s.{quote(name)}", None)
     return CallState((partial,), quote(name), recompute="true")
 
 
@@ -173,6 +176,19 @@ def whole_partials(aggregate: Aggregate, relation: str, hashable: frozenset[str]
     return _grouped(aggregate, relation, hashable, outputs)
 
 
+def can_combine(aggregate: Aggregate) -> bool:
+    """Whether the state of a group can be made from the states of its parts."""
+    return all(partial.combine for state in call_states(aggregate) for partial in state.partials)
+
+
+def combined_partials(aggregate: Aggregate, relation: str, hashable: frozenset[str]) -> str:
+    """State rows of the groups of a relation of partial states (keys, n, partials)."""
+    partials = [partial for state in call_states(aggregate) for partial in state.partials]
+    columns = [(p.column, f"{p.combine}({quote(p.column.name)})::{p.column.type.name}") for p in partials]
+    outputs = [f"{value} AS {quote(column.name)}" for column, value in columns]
+    return _grouped(aggregate, relation, hashable, outputs, count="n")
+
+
 def delta_partials(aggregate: Aggregate, relation: str, hashable: frozenset[str]) -> str:
     """What the weighted rows add to each group: h, keys, n, and those partials that can be summed."""
     outputs: list[str] = []
@@ -182,9 +198,11 @@ def delta_partials(aggregate: Aggregate, relation: str, hashable: frozenset[str]
     return _grouped(aggregate, relation, hashable, outputs)
 
 
-def _grouped(aggregate: Aggregate, relation: str, hashable: frozenset[str], outputs: list[str]) -> str:
+def _grouped(
+    aggregate: Aggregate, relation: str, hashable: frozenset[str], outputs: list[str], count: str = WEIGHT
+) -> str:
     keys = [quote(key) for key in aggregate.keys]
-    head = [f"{hash_keys(aggregate.keys, hashable)} AS h", *keys, f"coalesce(sum({WEIGHT}), 0)::bigint AS n"]
+    head = [f"{hash_keys(aggregate.keys, hashable)} AS h", *keys, f"coalesce(sum({count}), 0)::bigint AS n"]
     group = f" GROUP BY {', '.join(keys)}" if keys else ""
     return f"SELECT {', '.join(head + outputs)} FROM ({relation}) AS grouped_rows{group}"
 

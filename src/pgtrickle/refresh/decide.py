@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pgtrickle.errors import StateError
+from pgtrickle.errors import Refused
 
 
 class Action(StrEnum):
@@ -73,7 +73,7 @@ def decide(given: Circumstances) -> Decision:
 
 def _first_time(given: Circumstances) -> Decision:
     if given.refresh_mode == "DIFFERENTIAL":
-        raise StateError(
+        raise Refused(
             f"{given.table} has no baseline to apply changes to",
             code="PT310",
             hint="populate it once with a full refresh (refresh --full)",

@@ -30,7 +30,7 @@ from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.config import Settings
 from pgtrickle.db import Connection
-from pgtrickle.errors import Error, StateError
+from pgtrickle.errors import Error, Refused, StateError
 from pgtrickle.query.fingerprint import fingerprint
 from pgtrickle.refresh import facts as ask
 from pgtrickle.refresh.connections import Connections
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOCK_CLASS = 0x7067_7472  # "pgtr": first key of every stream table's advisory lock
+_MOST_REDEFINITIONS = 3
 
 
 @dataclass(slots=True)
@@ -105,43 +106,50 @@ class _Refresh:
     pgt_id: int
     full: bool
     initiated_by: str
+    decision: Decision | None = None
+    refresh_id: int | None = None
     phases: dict[str, float] = field(default_factory=dict)
     started: float = field(default_factory=time.perf_counter)
 
     def run(self) -> RefreshResult:
-        stream = self._stream()
-        prepared = self._prepared(stream)
-        while True:
+        try:
+            return self._run()
+        except Refused:
+            raise
+        except _failures() as error:
+            raised = _as_ours(error)
+            self._fail(raised)
+            raise raised from error
+
+    def _run(self) -> RefreshResult:
+        prepared = self.owner.prepared(self._stream())
+        for _ in range(_MOST_REDEFINITIONS):
             with self._snapshot(prepared) as (until, at):
                 stream = self._stream()
-                if (
-                    fingerprint(self.connections.reader, prepared.compiled.analysis.dependencies)
-                    == stream.source_fingerprint
-                ):
-                    return self._refresh(stream, prepared, until, at)
-            prepared = self._redefined(stream)
+                captured = [] if stream.effective_mode == "FULL" else [table.oid for table in prepared.sources]
+                pending = window.pending(self.connections.reader, captured, stream.frontier)
+                outdated = self._outdated(stream, prepared, pending)
+                if outdated is None:
+                    return self._refresh(stream, prepared, pending, until, at)
+            redefine(self.connections.aside, stream, reason=outdated)
+            prepared = self.owner.prepared(self._stream())
+        raise StateError(
+            "the sources keep changing their definition", code="PT342", hint="refresh again when no DDL is under way"
+        )
+
+    def _outdated(self, stream: StreamTable, prepared: Prepared, pending: dict[int, window.Pending]) -> str | None:
+        """Why the table must be defined anew on its sources, if it must."""
+        now = fingerprint(self.connections.reader, prepared.compiled.analysis.dependencies)
+        if now != stream.source_fingerprint:
+            return "the definition of a source changed"
+        lost = [str(table) for table in prepared.sources if table.oid in pending and not pending[table.oid].captured]
+        return f"a trigger was missing or disabled on {', '.join(lost)}" if lost else None
 
     def _stream(self) -> StreamTable:
         stream = catalog.by_id(self.connections.aside, self.pgt_id)
         if stream is None:
             raise StateError("the stream table was dropped", code="PT301", hint="`pgtrickle status` lists them all.")
         return stream
-
-    def _prepared(self, stream: StreamTable) -> Prepared:
-        try:
-            return self.owner.prepared(stream)
-        except Error as error:
-            self._fail(None, None, error)
-            raise
-
-    def _redefined(self, stream: StreamTable) -> Prepared:
-        """The sources' shape changed: define the table anew on them, to be computed from scratch."""
-        try:
-            redefine(self.connections.aside, stream, reason="the definition of a source changed")
-        except Error as error:
-            self._fail(None, None, error)
-            raise
-        return self._prepared(self._stream())
 
     @contextmanager
     def _snapshot(self, prepared: Prepared) -> Iterator[tuple[str, datetime]]:
@@ -156,29 +164,27 @@ class _Refresh:
             assert isinstance(row[1], datetime)
             yield str(row[0]), row[1]
 
-    def _refresh(self, stream: StreamTable, prepared: Prepared, until: str, at: datetime) -> RefreshResult:
-        pending = window.pending(self.connections.reader, self._captured(stream, prepared), stream.frontier)
+    def _refresh(
+        self,
+        stream: StreamTable,
+        prepared: Prepared,
+        pending: dict[int, window.Pending],
+        until: str,
+        at: datetime,
+    ) -> RefreshResult:
         changes = {oid: found.changes for oid, found in pending.items()}
         facts = ask.gather(self.connections.reader, [table.oid for table in prepared.sources], changes)
         truncated = frozenset(oid for oid, found in pending.items() if found.truncated)
-        decision = decide(self._circumstances(stream, prepared, facts, truncated))
+        self.decision = decision = decide(self._circumstances(stream, prepared, facts, truncated))
         self._time("decide")
         if decision.action is Action.SKIP:
             return _skipped(self.connections.aside, self.pgt_id, self.initiated_by, decision.reason)
         if decision.action is Action.NO_DATA:
             return self._nothing(decision, until, at)
-        refresh_id = record.start_refresh(self.connections.aside, self.pgt_id, initiated_by=self.initiated_by)
-        try:
-            result = self._work(stream, prepared, decision, facts, refresh_id, until, at)
-        except _failures() as error:
-            raised = _as_ours(error)
-            self._fail(refresh_id, decision, raised)
-            raise raised from error
+        self.refresh_id = record.start_refresh(self.connections.aside, self.pgt_id, initiated_by=self.initiated_by)
+        result = self._work(stream, prepared, decision, facts, self.refresh_id, until, at)
         self._clean(prepared)
         return result
-
-    def _captured(self, stream: StreamTable, prepared: Prepared) -> list[int]:
-        return [] if stream.effective_mode == "FULL" else [table.oid for table in prepared.sources]
 
     def _circumstances(
         self, stream: StreamTable, prepared: Prepared, facts: Facts, truncated: frozenset[int]
@@ -285,17 +291,17 @@ class _Refresh:
             self.phases,
         )
 
-    def _fail(self, refresh_id: int | None, decision: Decision | None, error: Error) -> None:
+    def _fail(self, error: Error) -> None:
         """Records a failure and counts it; the connection aside is not part of what failed."""
         aside = self.connections.aside
         with aside.transaction():
-            refresh_id = refresh_id or record.start_refresh(aside, self.pgt_id, initiated_by=self.initiated_by)
+            refresh_id = self.refresh_id or record.start_refresh(aside, self.pgt_id, initiated_by=self.initiated_by)
             record.finish_refresh(
                 aside,
                 refresh_id,
                 status="FAILED",
-                action=decision.action if decision else None,
-                reason=decision.reason if decision else None,
+                action=self.decision.action if self.decision else None,
+                reason=self.decision.reason if self.decision else None,
                 phases=self.phases,
                 error_code=error.code,
                 error=error.message,
@@ -306,7 +312,8 @@ class _Refresh:
     def _clean(self, prepared: Prepared) -> None:
         """Removes from the buffers what every consumer has applied."""
         for table in prepared.sources:
-            frontiers = [consumer.frontier for consumer in catalog.consumers_of(self.connections.aside, table.oid)]
+            consumers = catalog.consumers_of(self.connections.aside, table.oid)
+            frontiers = [consumer.frontier for consumer in consumers if consumer.effective_mode != "FULL"]
             buffer.clean(
                 self.connections.aside, table.oid, frontiers, use_truncate=self.owner.settings.cleanup_use_truncate
             )

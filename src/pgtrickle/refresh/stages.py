@@ -20,7 +20,7 @@ from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.facts import ctid_ranges
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.spark.evaluate import Evaluator
-from pgtrickle.spark.flow import Flow, LandAggregate, LandResult, Physical, ReadResult
+from pgtrickle.spark.flow import Flow, LandAggregate, LandPartials, LandResult, Physical, ReadResult
 from pgtrickle.spark.land import to_driver, to_staging
 from pgtrickle.spark.worker import Snapshot
 
@@ -51,6 +51,9 @@ class StageRunner:
                 match step:
                     case LandAggregate(number=number, input=flow, steps=steps):
                         self._merge(number, self._land(evaluator, flow, steps))
+                    case LandPartials(number=number, input=flow):
+                        landed = self._land(evaluator, flow, ())
+                        state.combine(self.connections.writer, self.prepared.states[number], landed)
                     case LandResult(input=flow, steps=steps):
                         return self._land(evaluator, flow, steps)
                     case ReadResult(sql=sql):

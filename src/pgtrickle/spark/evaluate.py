@@ -1,8 +1,8 @@
 """A flow as a Spark DataFrame. The only place that builds DataFrames; called by `refresh/run.py`.
 
 Small windows take the short path: the driver reads them, a local frame is one partition, and equal rows are added
-up where they land, so most refreshes are one task with no shuffle. Large ones are read, and added up, by tasks. A flow that
-several others use is computed once.
+up where they land, so most refreshes are one task with no shuffle. Large ones are read, and added up, by tasks. A flow
+that several others use is computed once.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from pgtrickle.spark.flow import (
     Flow,
     HashJoin,
     LandAggregate,
+    LandPartials,
     LandResult,
     Lookup,
     Merged,
@@ -29,6 +30,9 @@ def _stages(physical: Physical) -> Iterator[str]:
         match step:
             case LandAggregate(number=number, input=flow):
                 yield f"{position}. land and merge into the state of aggregate {number}"
+                yield from _flow(flow, 1)
+            case LandPartials(number=number, input=flow):
+                yield f"{position}. land partial groups and combine them into the state of aggregate {number}"
                 yield from _flow(flow, 1)
             case LandResult(input=flow):
                 yield f"{position}. land the result"

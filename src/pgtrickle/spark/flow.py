@@ -89,6 +89,15 @@ class LandAggregate:
 
 
 @dataclass(frozen=True, slots=True)
+class LandPartials:
+    """Stage: partial states that PostgreSQL computed for parts of a table land and are combined into the state."""
+
+    number: int
+    aggregate: Aggregate
+    input: Flow
+
+
+@dataclass(frozen=True, slots=True)
 class LandResult:
     """Stage: rows land in PostgreSQL and, after `steps`, are the result's rows."""
 
@@ -104,7 +113,7 @@ class ReadResult:
     aggregate: int
 
 
-Stage = LandAggregate | LandResult | ReadResult
+Stage = LandAggregate | LandPartials | LandResult | ReadResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """From an operator tree to the physical plan of a full refresh: Spark scans, joins and lands whole tables. Pure.
 
+An aggregate whose groups can be made of partial ones is grouped where the rows are, by each task's own query.
 A join runs on Spark where both engines compare its keys alike; any other operand is one query of PostgreSQL's that
 Spark carries. Steps over a join are left to the landing, or sent to PostgreSQL when a join is above. Used by
 `refresh/plan.py`, and by `lower.py` for the operands it scans.
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pgtrickle.model import Column, Expr, quote
-from pgtrickle.postgres.aggregate import outputs
+from pgtrickle.postgres.aggregate import can_combine, outputs, state_columns, whole_partials
 from pgtrickle.postgres.weighted import Step, chain, rename, run_steps, weigh
 from pgtrickle.postgres.wire import receive_arrays, send_rows, travels_as_itself, wire
 from pgtrickle.query import render
@@ -23,6 +24,7 @@ from pgtrickle.spark.flow import (
     Flow,
     HashJoin,
     LandAggregate,
+    LandPartials,
     LandResult,
     Lookup,
     Merged,
@@ -69,9 +71,32 @@ class FullLowering:
 
     def land(self, aggregate: Aggregate) -> int:
         number = numbered(self.tree)[aggregate]
-        flow, pending = self.flow(aggregate.input)
-        self.stages.append(LandAggregate(number, aggregate, flow, pending))
+        partials = self._partials(aggregate)
+        if partials is not None:
+            self.stages.append(LandPartials(number, aggregate, partials))
+        else:
+            flow, pending = self.flow(aggregate.input)
+            self.stages.append(LandAggregate(number, aggregate, flow, pending))
         return number
+
+    def _partials(self, aggregate: Aggregate) -> Flow | None:
+        """States of parts: each task lets PostgreSQL group its share of the largest table, joined with the others.
+
+        Only groups travel, not rows. None where states cannot be combined, or the input is no plain join of tables.
+        """
+        below = list(walk(aggregate.input))
+        scans = [node for node in below if isinstance(node, Scan)]
+        if not can_combine(aggregate) or any(isinstance(node, Aggregate | UnionAll) for node in below):
+            return None
+        split = max(scans, key=lambda scan: self.facts.rows(scan.table.oid))
+        if not self.facts.tables[split.table.oid].splittable:
+            return None
+        rows = render.select(aggregate.input, leaf=lambda node: _in_range(split) if node == split else None)
+        columns = state_columns(aggregate)
+        states = whole_partials(aggregate, weigh(rows, aggregate.input.names), frozenset())
+        weighed = weigh(states, [column.name for column in columns])
+        size = self.facts.rows(split.table.oid)
+        return Read(columns, size, send_rows(weighed, columns), f"groups of {split.table}", split.table.qualified)
 
     def finished(self, aggregate: Aggregate, number: int) -> str:
         return weigh(outputs(aggregate, f"SELECT * FROM {self.merged(number)}"), aggregate.names)
@@ -101,8 +126,7 @@ class FullLowering:
 
     def _scan(self, scan: Scan, columns: tuple[Column, ...], steps: tuple[Step, ...]) -> Flow:
         facts = self.facts.tables[scan.table.oid]
-        attributes = [f"{quote(a)} AS {quote(n)}" for a, n in zip(scan.attributes, scan.names, strict=True)]
-        rows = f"SELECT {', '.join([*attributes, '1::bigint AS w'])} FROM {scan.table.qualified} WHERE {RANGE}"
+        rows = weigh(_in_range(scan), scan.names)
         split_by = scan.table.qualified if facts.splittable else None
         return Read(columns, facts.rows, send_rows(run_steps(rows, steps), columns), f"table {scan.table}", split_by)
 
@@ -117,6 +141,12 @@ class FullLowering:
         left, right = self.evaluated(node.left), self.evaluated(node.right)
         joined = HashJoin(node.columns, max(left.rows, right.rows), left, right, keys)
         return joined, (*residual(node.condition, node.columns, keys, node.equalities), *steps)
+
+
+def _in_range(scan: Scan) -> str:
+    """A task's share of a table."""
+    attributes = [f"{quote(a)} AS {quote(n)}" for a, n in zip(scan.attributes, scan.names, strict=True)]
+    return f"SELECT {', '.join(attributes)} FROM {scan.table.qualified} WHERE {RANGE}"
 
 
 def spark_keys(equalities: tuple[Equality, ...], columns: tuple[Column, ...]) -> tuple[tuple[str, str], ...]:
