@@ -87,15 +87,22 @@ def test_short_path(path: Path, database_of_steps: str, spark: SparkSession) -> 
     run(read(path), OnSpark(database_of_steps, spark))
 
 
-SOME = [path for position, path in enumerate(paths()) if position % 4 == 0]
-
-
-@pytest.mark.parametrize("path", SOME, ids=name)
+@pytest.mark.parametrize("path", paths()[::5], ids=name)
 def test_short_path_on_16(path: Path, database16_of_steps: str, spark: SparkSession) -> None:
     run(read(path), OnSpark(database16_of_steps, spark))
 
 
-@pytest.mark.parametrize("path", SOME, ids=name)
+DISTRIBUTED = {
+    "aggregates/min_max_lose_the_extreme",
+    "identity/one_of_identical_deleted",
+    "joins/aggregate_with_table",
+    "joins/both_sides_in_one_window",
+    "joins/three_way",
+    "unions/duplicates_across_branches",
+}
+
+
+@pytest.mark.parametrize("path", [path for path in paths() if name(path) in DISTRIBUTED], ids=name)
 def test_distributed(path: Path, database_of_steps: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing counts as small, and no lookup as cheap: tasks read, Spark joins where it can, tasks land."""
     monkeypatch.setattr(plan, "SMALL_CHANGES", -1)

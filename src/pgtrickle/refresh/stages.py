@@ -13,14 +13,13 @@ from pyspark.sql import SparkSession
 from pgtrickle import failpoints
 from pgtrickle.apply import stage, state
 from pgtrickle.db import statement
-from pgtrickle.model import Column
 from pgtrickle.postgres.weighted import Step, run_steps
 from pgtrickle.postgres.wire import WEIGHT, Wire, wire
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.facts import ctid_ranges
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.spark.evaluate import Evaluator
-from pgtrickle.spark.flow import Flow, LandAggregate, LandPartials, LandResult, Physical, ReadResult
+from pgtrickle.spark.flow import Flow, LandAggregate, LandPartials, LandResult, Merged, Physical, Read, ReadResult
 from pgtrickle.spark.land import to_driver, to_staging
 from pgtrickle.spark.worker import Snapshot
 
@@ -43,7 +42,7 @@ class StageRunner:
     def run(self, physical: Physical) -> str:
         """Runs all stages; returns SQL of the result's weighted rows on the writer."""
         evaluator = Evaluator(
-            self.session, self.snapshot, self.small, self._read_merged, partial(self._ranges, parts=self._parallelism())
+            self.session, self.snapshot, self.small, self._read_here, partial(self._ranges, parts=self._parallelism())
         )
         evaluator.expect(s.input for s in physical.stages if not isinstance(s, ReadResult))
         try:
@@ -99,10 +98,11 @@ class StageRunner:
         else:
             state.merge(writer, reader, kept, self.prepared.state_below(kept.aggregate), landed)
 
-    def _read_merged(self, sql: str, columns: tuple[Column, ...]) -> pa.Table:
-        """Rows of an aggregate below, from the writing transaction, where alone they exist so far."""
-        rows = self.connections.writer.execute(statement(sql)).fetchall()
-        types = [_ARROW[wire(column.type)] for column in columns] + [pa.int64()]
-        names = [column.name for column in columns] + [WEIGHT]
+    def _read_here(self, flow: Read | Merged) -> pa.Table:
+        """A leaf's rows: at the snapshot, or, of an aggregate below, from the transaction where alone they exist."""
+        connection = self.connections.writer if isinstance(flow, Merged) else self.connections.reader
+        rows = connection.execute(statement(flow.sql)).fetchall()
+        types = [_ARROW[wire(column.type)] for column in flow.columns] + [pa.int64()]
+        names = [column.name for column in flow.columns] + [WEIGHT]
         values = list(zip(*rows, strict=True)) if rows else [()] * len(names)
         return pa.table({n: pa.array(list(v), t) for n, v, t in zip(names, values, types, strict=True)})

@@ -15,7 +15,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pgtrickle.model import Column
 from pgtrickle.postgres.wire import WEIGHT, quote_spark, spark_schema
 from pgtrickle.spark import worker
 from pgtrickle.spark.flow import RANGE, Concat, Flow, HashJoin, Lookup, Merged, Pair, Read
@@ -26,12 +25,13 @@ _OTHER_WEIGHT = "other_w"
 
 @dataclass(slots=True)
 class Evaluator:
-    """Builds the frames of one refresh. `small`: the short path. `ranges`: the ctid conditions that split a table."""
+    """Builds the frames of one refresh. `small`: the short path. `read_here`: the driver reads a leaf's rows itself.
+    `ranges`: the ctid conditions that split a table."""
 
     session: SparkSession
     snapshot: worker.Snapshot
     small: bool
-    read_merged: Callable[[str, tuple[Column, ...]], pa.Table]
+    read_here: Callable[[Read | Merged], pa.Table]
     ranges: Callable[[str], list[str]]
     _frames: dict[Flow, DataFrame] = field(default_factory=dict)
     _uses: Counter[Flow] = field(default_factory=Counter)
@@ -67,8 +67,8 @@ class Evaluator:
         match flow:
             case Read():
                 return self._read(flow)
-            case Merged(sql=sql, columns=columns):
-                return self._local(self.read_merged(sql, columns))
+            case Merged():
+                return self.session.createDataFrame(self.read_here(flow))
             case Lookup(input=source, sql=sql):
                 return self._map(self.frame(source), worker.look_up(self.snapshot, sql), flow)
             case Pair():
@@ -81,15 +81,12 @@ class Evaluator:
 
     def _read(self, flow: Read) -> DataFrame:
         if self.small:
-            return self._local(self.snapshot.read(flow.sql))
+            return self.session.createDataFrame(self.read_here(flow))
         queries = (
             [flow.sql.replace(RANGE, part) for part in self.ranges(flow.split_by)] if flow.split_by else [flow.sql]
         )
         asked = self.session.createDataFrame(pa.table({"query": queries})).repartition(len(queries))
         return self._map(asked, worker.read_queries(self.snapshot), flow)
-
-    def _local(self, rows: pa.Table) -> DataFrame:
-        return self.session.createDataFrame(rows)
 
     def _map(self, frame: DataFrame, function: Callable[[worker.Batches], worker.Batches], flow: Flow) -> DataFrame:
         return frame.mapInArrow(function, spark_schema(flow.columns))

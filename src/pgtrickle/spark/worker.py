@@ -2,12 +2,11 @@
 
 A connection is kept by the Python worker between tasks, but never a transaction: each task opens one at the refresh's
 exported snapshot and ends it, so an idle worker holds nothing back. Rows go as Arrow both ways. Sent to the executors
-by `evaluate.py` and `land.py`; the driver reads small windows through it too.
+by `evaluate.py` and `land.py`.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from pgtrickle.postgres.copy import copy_arrow
 from pgtrickle.postgres.wire import WEIGHT
 
 Batches = Iterator[pa.RecordBatch]
-_kept = threading.local()
+_kept: dict[str, adbc.Connection] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +42,18 @@ class Snapshot:
             finally:
                 cursor.execute("ROLLBACK")
 
-    def read(self, sql: str) -> pa.Table:
-        with self.cursor() as cursor:
-            cursor.execute(sql)
-            return cursor.fetch_arrow_table()
-
 
 def _connection(dsn: str) -> adbc.Connection:
-    connections: dict[str, adbc.Connection] = _kept.__dict__.setdefault("connections", {})
-    connection = connections.get(dsn)
-    if connection is not None and not _alive(connection):
-        del connections[dsn]
-        connection = None
-    if connection is None:
-        connection = connections[dsn] = adbc.connect(dsn, autocommit=True)
-        with connection.cursor() as cursor:
-            for name, value in db.SESSION_SETTINGS.items():
-                cursor.execute(f"SET {name} = '{value}'")
+    """The worker's connection: the one it has, if that is to the same server and still answers."""
+    for known in [dsn_ for dsn_ in _kept if dsn_ != dsn or not _alive(_kept[dsn_])]:
+        _kept.pop(known).close()
+    if dsn in _kept:
+        return _kept[dsn]
+    connection = adbc.connect(dsn, autocommit=True)
+    with connection.cursor() as cursor:
+        for name, value in db.SESSION_SETTINGS.items():
+            cursor.execute(f"SET {name} = '{value}'")
+    _kept[dsn] = connection
     return connection
 
 
