@@ -85,7 +85,7 @@ class View:
         yield line
 
     def _drawn(self, writers: Writers) -> Group:
-        table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
+        table = Table(box=box.SIMPLE_HEAD, header_style="bold", show_edge=False, pad_edge=False, collapse_padding=True)
         for title in ("stream table", "mode", "last action"):
             table.add_column(title, no_wrap=True)
         for title in ("rows", "changed", "staleness", "ms"):
@@ -94,12 +94,11 @@ class View:
             table.add_row(*self._row(stream))
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(writers.written.items()))
         left = max(self.seconds - (time.monotonic() - self.began), 0.0)
-        return Group(table, Text(f"  {writers.transactions} transactions: {kinds}"), Text(f"  {left:.0f} s left"))
+        return Group(table, Text(f"\n{writers.transactions} transactions: {kinds}"), Text(f"{left:.0f} s left"))
 
     def _row(self, stream: Stream) -> list[Text]:
         seen = self.seen[stream.name]
-        marker = "▸ " if self.busy == stream.name else "  "
-        plain = [Text(marker + stream.name), Text(stream.mode)]
+        plain = [Text(stream.name, style="reverse" if self.busy == stream.name else ""), Text(stream.mode)]
         if seen.result is None:
             return plain
         result = seen.result
