@@ -64,29 +64,23 @@ def drop(connection: Connection, pgt_id: int) -> None:
 
 
 def rebuild(writer: Connection, state: StateTable, landed: str) -> None:
-    """Replaces the state by that of the landed rows, each of weight one."""
-    _replace(writer, state, sql.whole_partials(state.aggregate, landed, state.hashable))
-
-
-def combine(writer: Connection, state: StateTable, landed: str) -> None:
-    """Replaces the state by the sum of the landed partial states."""
-    _replace(writer, state, sql.combined_partials(state.aggregate, landed, state.hashable))
-
-
-def _replace(writer: Connection, state: StateTable, rows: str) -> None:
+    """Replaces the state by that of the landed contributions, or input rows where the aggregate is not additive."""
+    names = ", ".join(["h", *(quote(column.name) for column in sql.state_columns(state.aggregate))])
+    whole = sql.combined if sql.is_additive(state.aggregate) else sql.whole_partials
+    rows = f"SELECT {names} FROM ({whole(state.aggregate, landed, state.hashable)}) AS groups"
     execute(writer, f"TRUNCATE {state.name}")
-    execute(writer, f"INSERT INTO {state.name} {rows}")
+    execute(writer, f"INSERT INTO {state.name} ({names}) {rows}")
     execute(writer, f"ANALYZE {state.name}")
 
 
 def merge(writer: Connection, reader: Connection, state: StateTable, below: StateTable | None, landed: str) -> None:
-    """Adds the landed weighted rows to the state; leaves the output's changes in `state.changes`.
+    """Adds the landed contributions to the state; leaves the output's changes in `state.changes`.
 
     `below` is the state this aggregate's input is read from, if its input is an aggregate.
     """
     aggregate = state.aggregate
     delta, merged, out = (f"pg_temp.{state._temporary(what)}" for what in ("delta", "merged", "out"))
-    _temporary(writer, delta, sql.delta_partials(aggregate, landed, state.hashable))
+    _temporary(writer, delta, sql.combined(aggregate, landed, state.hashable))
     _temporary(writer, merged, sql.merge(aggregate, delta, state.name))
     _refuse_negative_groups(writer, state, merged)
     if scalar(writer, f"SELECT EXISTS (SELECT FROM {merged} WHERE {_to_recompute(aggregate)})"):
@@ -151,7 +145,7 @@ def _send_keys(writer: Connection, reader: Connection, state: StateTable, merged
     aggregate = state.aggregate
     wanted = f"pg_temp.{state._temporary('wanted')}"
     if aggregate.keys:
-        columns = ", ".join(definition(column) for column in aggregate.columns if column.name in aggregate.keys)
+        columns = ", ".join(definition(column) for column in sql.key_columns(aggregate))
         execute(reader, f"CREATE TEMPORARY TABLE {wanted.removeprefix('pg_temp.')} ({columns}) ON COMMIT DROP")
         keys = ", ".join(quote(key) for key in aggregate.keys)
         _pipe(writer, f"SELECT {keys} FROM {merged} WHERE {_to_recompute(aggregate)}", reader, wanted)

@@ -40,8 +40,20 @@ _TRANSITIONS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
+class _Trigger:
+    """A trigger of ours, and the table it is on."""
+
+    relation: int
+    table: sql.Identifier
+    name: sql.Identifier
+
+
+@dataclass(frozen=True, slots=True)
 class _Job:
-    """What attaching one source comes to: the columns its buffer lacks, whether it exists, the function's text."""
+    """What attaching one source comes to: the columns its buffer lacks, whether it exists, the function's text.
+
+    `strays` are triggers on tables that have left the source: a detached partition's rows are no longer its rows.
+    """
 
     source: Source
     columns: tuple[Attribute, ...]
@@ -49,10 +61,11 @@ class _Job:
     unfit: tuple[Attribute, ...]
     body: str
     triggers_stand: bool
+    strays: tuple[_Trigger, ...]
 
     @property
     def nothing_to_do(self) -> bool:
-        return self.buffer_exists and not self.unfit and self.triggers_stand
+        return self.buffer_exists and not self.unfit and self.triggers_stand and not self.strays
 
 
 def require_capturable(conn: psycopg.Connection[Any], table: Table) -> None:
@@ -106,20 +119,11 @@ def detach(conn: psycopg.Connection[Any], source_oid: int, *, give_up_after_s: f
         )
         if used.rowcount:
             return False
-        triggers = [
-            (sql.Identifier(schema, table), sql.Identifier(name))
-            for schema, table, name in conn.execute(
-                "SELECT n.nspname, c.relname, t.tgname FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid"
-                " JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE t.tgfoid = to_regproc(%s) AND t.tgparentid = 0"
-                " ORDER BY c.oid, t.tgname",
-                (f"{buffer.SCHEMA}.{buffer.function_name(source_oid)}",),
-            )
-        ]
+        triggers = _triggers_of(conn, source_oid)
         lock_all(
-            conn, [LockRequest(table, "ACCESS EXCLUSIVE") for table, _ in triggers], give_up_after_s=give_up_after_s
+            conn, [LockRequest(each.table, "ACCESS EXCLUSIVE") for each in triggers], give_up_after_s=give_up_after_s
         )
-        for table, name in triggers:
-            conn.execute(sql.SQL("DROP TRIGGER {} ON {}").format(name, table))
+        _drop_triggers(conn, triggers)
         conn.execute(sql.SQL("DROP FUNCTION IF EXISTS {}()").format(_function(source_oid)))
         buffer.drop(conn, source_oid)
         conn.execute("DELETE FROM pgtrickle.pgt_change_tracking WHERE source_relid = %s", (source_oid,))
@@ -149,6 +153,11 @@ def _plan(conn: psycopg.Connection[Any], table: Table, wanted: Collection[str], 
         buffer.unfit(conn, table.oid, columns) if exists else columns,
         body,
         _triggers_stand(conn, source, body),
+        tuple(
+            each
+            for each in _triggers_of(conn, table.oid)
+            if each.relation not in {table.oid, *(descendant.oid for descendant in source.descendants)}
+        ),
     )
 
 
@@ -158,7 +167,7 @@ def _locks(job: _Job) -> list[LockRequest]:
     locks = [LockRequest(sql.Identifier(table.schema, table.name), "SHARE ROW EXCLUSIVE")]
     if job.buffer_exists and job.unfit:
         locks.append(LockRequest(buffer.buffer_identifier(table.oid), "ACCESS EXCLUSIVE", wait=False))
-    return locks
+    return locks + [LockRequest(each.table, "ACCESS EXCLUSIVE") for each in job.strays]
 
 
 def _carry_out(conn: psycopg.Connection[Any], job: _Job) -> None:
@@ -176,6 +185,7 @@ def _carry_out(conn: psycopg.Connection[Any], job: _Job) -> None:
     )
     # Or anyone could attach the function to a table of their own and write into the buffer.
     conn.execute(sql.SQL("REVOKE ALL ON FUNCTION {}() FROM PUBLIC").format(function))
+    _drop_triggers(conn, job.strays)
     for relation in (job.source.table, *job.source.descendants):
         _create_triggers(conn, relation, oid, row_level=job.source.row_level)
     conn.execute(
@@ -193,6 +203,24 @@ def _carry_out(conn: psycopg.Connection[Any], job: _Job) -> None:
             "ROW" if job.source.row_level else "STATEMENT",
         ),
     )
+
+
+def _triggers_of(conn: psycopg.Connection[Any], source_oid: int) -> list[_Trigger]:
+    """All triggers that call the source's function, wherever they are."""
+    return [
+        _Trigger(oid, sql.Identifier(schema, table), sql.Identifier(name))
+        for oid, schema, table, name in conn.execute(
+            "SELECT c.oid, n.nspname, c.relname, t.tgname FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid"
+            " JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE t.tgfoid = to_regproc(%s) AND t.tgparentid = 0"
+            " ORDER BY c.oid, t.tgname",
+            (f"{buffer.SCHEMA}.{buffer.function_name(source_oid)}",),
+        )
+    ]
+
+
+def _drop_triggers(conn: psycopg.Connection[Any], triggers: Sequence[_Trigger]) -> None:
+    for each in triggers:
+        conn.execute(sql.SQL("DROP TRIGGER {} ON {}").format(each.name, each.table))
 
 
 def _create_triggers(conn: psycopg.Connection[Any], relation: Table, source_oid: int, *, row_level: bool) -> None:

@@ -66,11 +66,14 @@ def pending(
     return {oid: Pending(changes, truncated, captured) for oid, changes, truncated, captured in rows}
 
 
-def changes_sql(source_oid: int, columns: Sequence[tuple[str, str]], since: str, until: str | None = None) -> str:
+def changes_sql(
+    source_oid: int, columns: Sequence[tuple[str, str]], since: str, until: str | None = None, *, within: str = "true"
+) -> str:
     """SELECT text of the window's changes: one output column for each (attribute, output name), then weight `w`.
 
     An inserted row has weight 1, a deleted one −1, an update is −old +new. Columns have the types of the source (the
-    base type where that is a domain). Not consolidated; a window with a T row must not be read this way.
+    base type where that is a domain). Not consolidated; a window with a T row must not be read this way. `within` is
+    a condition on the buffer's rows, for readers that share them.
     """
     buffer = f"{quote(SCHEMA)}.{quote(buffer_name(source_oid))}"
 
@@ -80,7 +83,7 @@ def changes_sql(source_oid: int, columns: Sequence[tuple[str, str]], since: str,
         )
         return (
             f"SELECT {values}({weight})::bigint AS w FROM {buffer}"
-            f" WHERE action NOT IN ('{without}', 'T') AND {_in_window(since, until)}"
+            f" WHERE action NOT IN ('{without}', 'T') AND {_in_window(since, until)} AND {within}"
         )
 
     # Two scans: measured no slower than one scan that makes two rows of each, and at times much faster.

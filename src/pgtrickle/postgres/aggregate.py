@@ -1,13 +1,15 @@
 """The state of an aggregate and the SQL that keeps it: PostgreSQL does all arithmetic, so digits are its own.
 
     state row  =  h, keys, n, partials of each call        h = 64-bit hash of the keys, to find the row
-    new state  =  old state + partials of the delta        for calls that have an inverse
+    new state  =  old state + contribution of the delta    for calls that have an inverse
     output     =  finish(state)
 
-Inverse exists for count, sum and avg of integers and numerics. MIN/MAX have one unless the extreme leaves; every other
-call has none. Groups without an inverse are recomputed from their rows ("recompute"). A numeric sum keeps what
-subtraction alone would lose: NaN and infinities are counted apart, and `scales` (Σ weight·10^(18·scale)) tells the
-largest scale still present, so that the digits shown are PostgreSQL's. Called by `apply/state.py`.
+Contributions are summed wherever weighted rows are read (`contributions`), so that groups travel and not rows, and
+added up where they land (`combined`). An inverse exists for count, sum and avg of integers and numerics. MIN/MAX
+have one unless the extreme leaves; every other call has none. Groups without an inverse are recomputed from their rows.
+A numeric sum keeps what subtraction alone would lose: NaN and infinities are counted apart, and `scales`
+(Σ weight·10^(18·scale)) tells the largest scale still present, so that the digits shown are PostgreSQL's.
+Called by `weighted.py` (contributions), `apply/state.py` (the rest).
 """
 
 from __future__ import annotations
@@ -28,37 +30,60 @@ _ANY_NUMERIC = PgType(1700, "numeric")
 class Partial:
     """One state column of a call.
 
-    `whole` computes it from rows of weight one, `delta` from weighted rows; `merged` combines `s` (state, all
-    columns may be NULL for a new group) with `d`. `delta` is None for what cannot be summed. `combine` is the
-    aggregate that makes the whole of a group from partials of its parts, None where there is none.
+    `whole` computes it from rows of weight one; `merged` combines `s` (the state; NULL for a new group) with `d` (the
+    contributions).
     """
 
     column: Column
     whole: str
-    delta: str | None
     merged: str
-    combine: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What weighted rows add to a group: `sql` over these rows, and the aggregate that adds up several of them."""
+
+    column: Column
+    sql: str
+    combine: str
 
 
 @dataclass(frozen=True, slots=True)
 class CallState:
-    """How one call is kept: its partials, the output from them, and when a group must be recomputed."""
+    """How one call is kept: its state columns, what a delta contributes, the output, and when to recompute.
+
+    `additive`: the contributions of all rows are the state.
+    """
 
     partials: tuple[Partial, ...]
+    contributions: tuple[Contribution, ...]
     finish: str
     recompute: str = "false"
-    extra_delta: tuple[str, ...] = ()
+    additive: bool = True
 
 
 def call_states(aggregate: Aggregate) -> tuple[CallState, ...]:
     return tuple(_call_state(call, f"a{position}") for position, call in enumerate(aggregate.calls))
 
 
+def key_columns(aggregate: Aggregate) -> tuple[Column, ...]:
+    return tuple(column for column in aggregate.columns if column.name in aggregate.keys)
+
+
 def state_columns(aggregate: Aggregate) -> tuple[Column, ...]:
     """The state table's columns after `h`: keys, `n`, partials."""
-    keys = tuple(column for column in aggregate.columns if column.name in aggregate.keys)
     partials = tuple(partial.column for state in call_states(aggregate) for partial in state.partials)
-    return (*keys, Column("n", _BIGINT), *partials)
+    return (*key_columns(aggregate), Column("n", _BIGINT), *partials)
+
+
+def contribution_columns(aggregate: Aggregate) -> tuple[Column, ...]:
+    """The columns of `contributions`, but for the weight."""
+    return (*key_columns(aggregate), *(c.column for state in call_states(aggregate) for c in state.contributions))
+
+
+def is_additive(aggregate: Aggregate) -> bool:
+    """Whether the state of a group is the sum of its rows' contributions."""
+    return all(state.additive for state in call_states(aggregate))
 
 
 def _call_state(call: AggregateCall, prefix: str) -> CallState:
@@ -74,55 +99,58 @@ def _call_state(call: AggregateCall, prefix: str) -> CallState:
     return _recomputed(call, prefix)
 
 
-def _summed(name: str, type_: PgType, weighted_sum: str) -> Partial:
-    """A partial that adds up: new = old + delta."""
-    column = quote(name)
-    value = f"coalesce({weighted_sum}, 0)::{type_.name}"
-    return Partial(Column(name, type_), value, value, f"coalesce(s.{column}, 0) + d.{column}", "sum")
+def _summed(totals: dict[str, tuple[PgType, str]], finish: str) -> CallState:
+    """A call whose state columns are weighted sums: new = old + contribution."""
+    partials, contributions = [], []
+    for name, (type_, weighted_sum) in totals.items():
+        column, value = Column(name, type_), f"coalesce({weighted_sum}, 0)::{type_.name}"
+        partials.append(Partial(column, value, f"coalesce(s.{quote(name)}, 0) + d.{quote(name)}"))
+        contributions.append(Contribution(column, value, "sum"))
+    return CallState(tuple(partials), tuple(contributions), finish)
 
 
-def _present(prefix: str, argument: Column) -> Partial:
-    return _summed(f"{prefix}_n", _BIGINT, f"sum({WEIGHT}) FILTER (WHERE {quote(argument.name)} IS NOT NULL)")
+def _present(argument: Column) -> tuple[PgType, str]:
+    return _BIGINT, f"sum({WEIGHT}) FILTER (WHERE {quote(argument.name)} IS NOT NULL)"
 
 
 def _count(call: AggregateCall, prefix: str) -> CallState:
     if call.argument is None:
-        return CallState((), "n")
-    present = _present(prefix, call.argument)
-    return CallState((present,), quote(present.column.name))
+        return CallState((), (), "n")
+    return _summed({f"{prefix}_n": _present(call.argument)}, f"{prefix}_n")
 
 
 def _integer_sum(call: AggregateCall, prefix: str, argument: Column) -> CallState:
-    present = _present(prefix, argument)
-    total = _summed(f"{prefix}_s", _ANY_NUMERIC, f"sum({quote(argument.name)}::numeric * {WEIGHT})")
+    totals = {
+        f"{prefix}_n": _present(argument),
+        f"{prefix}_s": (_ANY_NUMERIC, f"sum({quote(argument.name)}::numeric * {WEIGHT})"),
+    }
     result = f"({prefix}_s / {prefix}_n)" if call.function == "avg" else f"{prefix}_s::{call.output.type.name}"
-    return CallState((present, total), f"CASE WHEN {prefix}_n > 0 THEN {result} END")
+    return _summed(totals, f"CASE WHEN {prefix}_n > 0 THEN {result} END")
 
 
 def _numeric_sum(call: AggregateCall, prefix: str, argument: Column) -> CallState:
     value = quote(argument.name)
     finite = f"{value} NOT IN ('NaN', 'Infinity', '-Infinity')"
-    partials = [
-        _present(prefix, argument),
-        _summed(f"{prefix}_s", _ANY_NUMERIC, f"sum({value}::numeric * {WEIGHT}) FILTER (WHERE {finite})"),
-        _summed(f"{prefix}_nan", _BIGINT, f"sum({WEIGHT}) FILTER (WHERE {value} = 'NaN')"),
-        _summed(f"{prefix}_up", _BIGINT, f"sum({WEIGHT}) FILTER (WHERE {value} = 'Infinity')"),
-        _summed(f"{prefix}_down", _BIGINT, f"sum({WEIGHT}) FILTER (WHERE {value} = '-Infinity')"),
-    ]
+    totals = {
+        f"{prefix}_n": _present(argument),
+        f"{prefix}_s": (_ANY_NUMERIC, f"sum({value}::numeric * {WEIGHT}) FILTER (WHERE {finite})"),
+        f"{prefix}_nan": (_BIGINT, f"sum({WEIGHT}) FILTER (WHERE {value} = 'NaN')"),
+        f"{prefix}_up": (_BIGINT, f"sum({WEIGHT}) FILTER (WHERE {value} = 'Infinity')"),
+        f"{prefix}_down": (_BIGINT, f"sum({WEIGHT}) FILTER (WHERE {value} = '-Infinity')"),
+    }
     declared = _declared_scale(argument.type)
     if declared is None:
         scales = f"sum({WEIGHT} * 10::numeric ^ (18 * scale({value}))) FILTER (WHERE {finite})"
-        partials.append(_summed(f"{prefix}_scales", _ANY_NUMERIC, scales))
+        totals[f"{prefix}_scales"] = (_ANY_NUMERIC, scales)
         scale = f"(length(trunc({prefix}_scales)::text) - 1) / 18"
     else:
         scale = str(declared)
-    total = f"round({prefix}_s, {scale})"
     special = (
         f"WHEN {prefix}_nan > 0 OR ({prefix}_up > 0 AND {prefix}_down > 0) THEN 'NaN'::numeric "
         f"WHEN {prefix}_up > 0 THEN 'Infinity'::numeric WHEN {prefix}_down > 0 THEN '-Infinity'::numeric"
     )
-    finish = f"CASE WHEN {prefix}_n > 0 THEN CASE {special} ELSE {total} END END"
-    return CallState(tuple(partials), f"({finish} / {prefix}_n)" if call.function == "avg" else finish)
+    total = f"CASE WHEN {prefix}_n > 0 THEN CASE {special} ELSE round({prefix}_s, {scale}) END END"
+    return _summed(totals, f"({total} / {prefix}_n)" if call.function == "avg" else total)
 
 
 def _declared_scale(type_: PgType) -> int | None:
@@ -131,32 +159,32 @@ def _declared_scale(type_: PgType) -> int | None:
 
 
 def _extreme(call: AggregateCall, prefix: str, argument: Column) -> CallState:
-    name, column = quote(f"{prefix}_v"), quote(argument.name)
-    lost = quote(f"{prefix}_lost")
-    function, not_beaten = ("min", "<=") if call.function == "min" else ("max", ">=")
-    kept = f"CASE WHEN s.{name} IS NULL OR d.{name} {not_beaten} s.{name} THEN d.{name} ELSE s.{name} END"
-    partial = Partial(
-        Column(f"{prefix}_v", call.output.type),
-        call.call.sql,
-        f"{function}({column}) FILTER (WHERE {WEIGHT} > 0)",
-        kept,
-        function,
-    )
-    extreme_left = (
-        f"coalesce(d.{lost} {not_beaten} s.{name} AND NOT coalesce(d.{name} {not_beaten} s.{name}, false), false)"
-    )
+    """Keeps the extreme; a delta brings the extremes of the rows that came (`v`) and of those that left (`lost`).
+
+    A row may come and leave within one window, so what came is sure to be there only if it beats all that left. If
+    it does not, and what left may have been the extreme, the group is recomputed.
+    """
+    value, lost, column = f"{prefix}_v", f"{prefix}_lost", quote(argument.name)
+    function, beats = ("min", "<=") if call.function == "min" else ("max", ">=")
+    came, left, kept = f"d.{value}", f"d.{lost}", f"s.{value}"
+    merged = f"CASE WHEN {kept} IS NULL OR {came} {beats} {kept} THEN {came} ELSE {kept} END"
+    type_ = call.output.type
     return CallState(
-        (partial,),
-        name,
-        recompute=extreme_left,
-        extra_delta=(f"{function}({column}) FILTER (WHERE {WEIGHT} < 0) AS {lost}",),
+        partials=(Partial(Column(value, type_), call.call.sql, merged),),
+        contributions=(
+            Contribution(Column(value, type_), f"{function}({column}) FILTER (WHERE {WEIGHT} > 0)", function),
+            Contribution(Column(lost, type_), f"{function}({column}) FILTER (WHERE {WEIGHT} < 0)", function),
+        ),
+        finish=value,
+        recompute=f"coalesce({left} {beats} coalesce({came}, {left}) AND {left} {beats} coalesce({kept}, {left}),"
+        " false)",
     )
 
 
 def _recomputed(call: AggregateCall, prefix: str) -> CallState:
-    name = f"{prefix}_v"
-    partial = Partial(Column(name, call.output.type), call.call.sql, None, f"s.{quote(name)}", None)
-    return CallState((partial,), quote(name), recompute="true")
+    value = f"{prefix}_v"
+    partial = Partial(Column(value, call.output.type), call.call.sql, f"s.{value}")
+    return CallState((partial,), (), value, recompute="true", additive=False)
 
 
 def hash_keys(keys: tuple[str, ...], hashable: frozenset[str], alias: str = "") -> str:
@@ -172,39 +200,35 @@ def same_keys(keys: tuple[str, ...], left: str, right: str) -> str:
 
 def whole_partials(aggregate: Aggregate, relation: str, hashable: frozenset[str]) -> str:
     """State rows (h, keys, n, partials) of the groups of a relation whose rows all have weight one."""
-    outputs = [f"{p.whole} AS {quote(p.column.name)}" for state in call_states(aggregate) for p in state.partials]
-    return _grouped(aggregate, relation, hashable, outputs)
+    values = [f"{p.whole} AS {quote(p.column.name)}" for state in call_states(aggregate) for p in state.partials]
+    head = [f"{hash_keys(aggregate.keys, hashable)} AS h", *map(quote, aggregate.keys), f"{_total()} AS n"]
+    return _grouped(aggregate, relation, head + values)
 
 
-def can_combine(aggregate: Aggregate) -> bool:
-    """Whether the state of a group can be made from the states of its parts."""
-    return all(partial.combine for state in call_states(aggregate) for partial in state.partials)
+def contributions(aggregate: Aggregate, relation: str) -> str:
+    """What the weighted rows add to each group: keys and contributions, the number of rows as weight."""
+    found = [f"{c.sql} AS {quote(c.column.name)}" for state in call_states(aggregate) for c in state.contributions]
+    return _grouped(aggregate, relation, [*map(quote, aggregate.keys), *found, f"{_total()} AS {WEIGHT}"])
 
 
-def combined_partials(aggregate: Aggregate, relation: str, hashable: frozenset[str]) -> str:
-    """State rows of the groups of a relation of partial states (keys, n, partials)."""
-    partials = [partial for state in call_states(aggregate) for partial in state.partials]
-    columns = [(p.column, f"{p.combine}({quote(p.column.name)})::{p.column.type.name}") for p in partials]
-    outputs = [f"{value} AS {quote(column.name)}" for column, value in columns]
-    return _grouped(aggregate, relation, hashable, outputs, count="n")
+def combined(aggregate: Aggregate, relation: str, hashable: frozenset[str]) -> str:
+    """The sum of contributions by group: h, keys, n, and each contribution."""
+    found = [
+        f"{c.combine}({quote(c.column.name)})::{c.column.type.name} AS {quote(c.column.name)}"
+        for state in call_states(aggregate)
+        for c in state.contributions
+    ]
+    head = [f"{hash_keys(aggregate.keys, hashable)} AS h", *map(quote, aggregate.keys), f"{_total()} AS n"]
+    return _grouped(aggregate, relation, head + found)
 
 
-def delta_partials(aggregate: Aggregate, relation: str, hashable: frozenset[str]) -> str:
-    """What the weighted rows add to each group: h, keys, n, and those partials that can be summed."""
-    outputs: list[str] = []
-    for state in call_states(aggregate):
-        outputs += [f"{p.delta} AS {quote(p.column.name)}" for p in state.partials if p.delta is not None]
-        outputs += state.extra_delta
-    return _grouped(aggregate, relation, hashable, outputs)
+def _total() -> str:
+    return f"coalesce(sum({WEIGHT}), 0)::bigint"
 
 
-def _grouped(
-    aggregate: Aggregate, relation: str, hashable: frozenset[str], outputs: list[str], count: str = WEIGHT
-) -> str:
-    keys = [quote(key) for key in aggregate.keys]
-    head = [f"{hash_keys(aggregate.keys, hashable)} AS h", *keys, f"coalesce(sum({count}), 0)::bigint AS n"]
-    group = f" GROUP BY {', '.join(keys)}" if keys else ""
-    return f"SELECT {', '.join(head + outputs)} FROM ({relation}) AS grouped_rows{group}"
+def _grouped(aggregate: Aggregate, relation: str, outputs: list[str]) -> str:
+    group = f" GROUP BY {', '.join(map(quote, aggregate.keys))}" if aggregate.keys else ""
+    return f"SELECT {', '.join(outputs)} FROM ({relation}) AS grouped_rows{group}"
 
 
 def merge(aggregate: Aggregate, delta: str, state: str) -> str:

@@ -7,12 +7,27 @@ the rows below it are read, so Spark never evaluates a user's expression.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from pgtrickle.model import Expr, quote
+from pgtrickle.model import Column, Expr, quote
+from pgtrickle.postgres.aggregate import contribution_columns, contributions
 from pgtrickle.postgres.wire import WEIGHT
-from pgtrickle.query.operators import Filter, Operator, Project, UnionAll
+from pgtrickle.query.operators import Aggregate, Filter, Operator, Project, UnionAll
 
-Step = Filter | Project
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A last step: what the rows contribute to each group of an aggregate."""
+
+    columns: tuple[Column, ...]
+    aggregate: Aggregate
+
+    @classmethod
+    def of(cls, aggregate: Aggregate) -> Group:
+        return cls(contribution_columns(aggregate), aggregate)
+
+
+Step = Filter | Project | Group
 
 
 def chain(operator: Operator) -> tuple[Operator, tuple[Step, ...]]:
@@ -41,6 +56,8 @@ def run_steps(relation: str, steps: Sequence[Step]) -> str:
 
 
 def _run(step: Step, relation: str) -> str:
+    if isinstance(step, Group):
+        return contributions(step.aggregate, relation)
     if isinstance(step, Filter):
         return f"SELECT * FROM ({relation}) AS filtered WHERE {step.condition.sql}"
     outputs = [

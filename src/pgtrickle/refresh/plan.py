@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pgtrickle.capture.buffer import SCHEMA, buffer_name
 from pgtrickle.capture.window import changes_sql
 from pgtrickle.model import Column, quote
 from pgtrickle.query.operators import Scan
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.spark.facts import Facts
-from pgtrickle.spark.flow import Physical, ReadResult
+from pgtrickle.spark.flow import RANGE, Physical, ReadResult
 from pgtrickle.spark.full import lower_full, whole_query
 from pgtrickle.spark.lower import Names, lower_delta
 
@@ -39,10 +40,11 @@ def plan_delta(prepared: Prepared, facts: Facts, window: Window) -> Physical:
 
     def changes(scan: Scan) -> str:
         columns = list(zip(scan.attributes, scan.names, strict=True))
-        return changes_sql(scan.table.oid, columns, window.since, window.until)
+        return changes_sql(scan.table.oid, columns, window.since, window.until, within=RANGE)
 
     names = Names(
         changes=changes,
+        buffer=lambda scan: f"{quote(SCHEMA)}.{quote(buffer_name(scan.table.oid))}",
         state=lambda number: prepared.states[number].name,
         merged=lambda number: prepared.states[number].changes,
     )

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 _LOCK_CLASS = 0x7067_7472  # "pgtr": first key of every stream table's advisory lock
 _MOST_REDEFINITIONS = 3
+_LOCK_TIMEOUT = "10s"
 
 
 @dataclass(slots=True)
@@ -158,6 +159,7 @@ class _Refresh:
         with reader.transaction():
             if prepared.sources:
                 tables = ", ".join(table.qualified for table in prepared.sources)
+                db.execute(reader, f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")  # utility: takes no snapshot yet
                 db.execute(reader, f"LOCK TABLE {tables} IN ACCESS SHARE MODE")
             row = reader.execute("SELECT pg_current_snapshot()::text, clock_timestamp()").fetchone()
             assert row is not None

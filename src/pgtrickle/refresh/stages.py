@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from pgtrickle import failpoints
 from pgtrickle.apply import stage, state
@@ -19,7 +19,7 @@ from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.facts import ctid_ranges
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.spark.evaluate import Evaluator
-from pgtrickle.spark.flow import Flow, LandAggregate, LandPartials, LandResult, Merged, Physical, Read, ReadResult
+from pgtrickle.spark.flow import Flow, LandAggregate, LandResult, Merged, Physical, Read, ReadResult
 from pgtrickle.spark.land import to_driver, to_staging
 from pgtrickle.spark.worker import Snapshot
 
@@ -49,12 +49,11 @@ class StageRunner:
             for step in physical.stages:
                 match step:
                     case LandAggregate(number=number, input=flow, steps=steps):
-                        self._merge(number, self._land(evaluator, flow, steps))
-                    case LandPartials(number=number, input=flow):
-                        landed = self._land(evaluator, flow, ())
-                        state.combine(self.connections.writer, self.prepared.states[number], landed)
+                        self._merge(number, self._land(evaluator.frame(flow), flow, steps))
                     case LandResult(input=flow, steps=steps):
-                        return self._land(evaluator, flow, steps)
+                        few = self.whole or self.small  # then rows are added up where they land
+                        frame = evaluator.frame(flow) if few else evaluator.consolidated(flow)
+                        return self._land(frame, flow, steps)
                     case ReadResult(sql=sql):
                         return sql
         finally:
@@ -72,9 +71,8 @@ class StageRunner:
     def _ranges(self, table: str, parts: int) -> list[str]:
         return ctid_ranges(self.connections.reader, table, parts)
 
-    def _land(self, evaluator: Evaluator, flow: Flow, steps: tuple[Step, ...]) -> str:
+    def _land(self, frame: DataFrame, flow: Flow, steps: tuple[Step, ...]) -> str:
         """Brings a flow's rows into PostgreSQL; returns SQL of them after the steps."""
-        frame = evaluator.frame(flow) if self.whole or self.small else evaluator.consolidated(flow)
         self._landings += 1
         if self.small:
             rows = to_driver(frame)

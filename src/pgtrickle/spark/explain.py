@@ -9,7 +9,6 @@ from pgtrickle.spark.flow import (
     Flow,
     HashJoin,
     LandAggregate,
-    LandPartials,
     LandResult,
     Lookup,
     Merged,
@@ -29,10 +28,7 @@ def _stages(physical: Physical) -> Iterator[str]:
     for position, step in enumerate(physical.stages, start=1):
         match step:
             case LandAggregate(number=number, input=flow):
-                yield f"{position}. land and merge into the state of aggregate {number}"
-                yield from _flow(flow, 1)
-            case LandPartials(number=number, input=flow):
-                yield f"{position}. land partial groups and combine them into the state of aggregate {number}"
+                yield f"{position}. land contributions to the groups of aggregate {number}"
                 yield from _flow(flow, 1)
             case LandResult(input=flow):
                 yield f"{position}. land the result"

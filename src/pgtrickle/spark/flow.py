@@ -80,21 +80,15 @@ class Concat(Flow):
 
 @dataclass(frozen=True, slots=True)
 class LandAggregate:
-    """Stage: rows land in PostgreSQL and, after `steps`, are merged with the aggregate's state."""
+    """Stage: rows land in PostgreSQL and, after `steps`, go into the aggregate's state.
+
+    They are contributions to its groups, or, in a full refresh of what is not additive, its input's rows.
+    """
 
     number: int
     aggregate: Aggregate
     input: Flow
     steps: tuple[Step, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class LandPartials:
-    """Stage: partial states that PostgreSQL computed for parts of a table land and are combined into the state."""
-
-    number: int
-    aggregate: Aggregate
-    input: Flow
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +107,7 @@ class ReadResult:
     aggregate: int
 
 
-Stage = LandAggregate | LandPartials | LandResult | ReadResult
+Stage = LandAggregate | LandResult | ReadResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """From an operator tree to the physical plan of a full refresh: Spark scans, joins and lands whole tables. Pure.
 
-An aggregate whose groups can be made of partial ones is grouped where the rows are, by each task's own query.
 A join runs on Spark where both engines compare its keys alike; any other operand is one query of PostgreSQL's that
 Spark carries. Steps over a join are left to the landing, or sent to PostgreSQL when a join is above. Used by
 `refresh/plan.py`, and by `lower.py` for the operands it scans.
@@ -12,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pgtrickle.model import Column, Expr, quote
-from pgtrickle.postgres.aggregate import can_combine, outputs, state_columns, whole_partials
-from pgtrickle.postgres.weighted import Step, chain, rename, run_steps, weigh
+from pgtrickle.postgres.aggregate import is_additive, outputs
+from pgtrickle.postgres.weighted import Group, Step, chain, rename, run_steps, weigh
 from pgtrickle.postgres.wire import receive_arrays, send_rows, travels_as_itself, wire
 from pgtrickle.query import render
 from pgtrickle.query.operators import Aggregate, Equality, Filter, InnerJoin, Operator, Scan, UnionAll, walk
@@ -24,7 +23,6 @@ from pgtrickle.spark.flow import (
     Flow,
     HashJoin,
     LandAggregate,
-    LandPartials,
     LandResult,
     Lookup,
     Merged,
@@ -70,33 +68,34 @@ class FullLowering:
     stages: list[Stage] = field(default_factory=list)
 
     def land(self, aggregate: Aggregate) -> int:
+        """A stage for the aggregate. Additive ones are grouped where their rows are read, so that groups travel."""
         number = numbered(self.tree)[aggregate]
-        partials = self._partials(aggregate)
-        if partials is not None:
-            self.stages.append(LandPartials(number, aggregate, partials))
-        else:
+        group = (Group.of(aggregate),) if is_additive(aggregate) else ()
+        flow = self._grouped(aggregate, group) if group and self._splits(aggregate.input) else None
+        if flow is None:
             flow, pending = self.flow(aggregate.input)
-            self.stages.append(LandAggregate(number, aggregate, flow, pending))
+            self.stages.append(LandAggregate(number, aggregate, flow, (*pending, *group)))
+        else:
+            self.stages.append(LandAggregate(number, aggregate, flow))
         return number
 
-    def _partials(self, aggregate: Aggregate) -> Flow | None:
-        """States of parts: each task lets PostgreSQL group its share of the largest table, joined with the others.
+    def _splits(self, operator: Operator) -> bool:
+        """Whether the rows are a join of tables, the largest of which tasks can share among them."""
+        if any(isinstance(node, Aggregate | UnionAll) for node in walk(operator)):
+            return False
+        return self.facts.tables[self._largest(operator).table.oid].splittable
 
-        Only groups travel, not rows. None where states cannot be combined, or the input is no plain join of tables.
-        """
-        below = list(walk(aggregate.input))
-        scans = [node for node in below if isinstance(node, Scan)]
-        if not can_combine(aggregate) or any(isinstance(node, Aggregate | UnionAll) for node in below):
-            return None
-        split = max(scans, key=lambda scan: self.facts.rows(scan.table.oid))
-        if not self.facts.tables[split.table.oid].splittable:
-            return None
+    def _largest(self, operator: Operator) -> Scan:
+        scans = [node for node in walk(operator) if isinstance(node, Scan)]
+        return max(scans, key=lambda scan: self.facts.rows(scan.table.oid))
+
+    def _grouped(self, aggregate: Aggregate, group: tuple[Step, ...]) -> Flow:
+        """Each task lets PostgreSQL join its share of the largest table with the others, and group."""
+        split = self._largest(aggregate.input)
         rows = render.select(aggregate.input, leaf=lambda node: _in_range(split) if node == split else None)
-        columns = state_columns(aggregate)
-        states = whole_partials(aggregate, weigh(rows, aggregate.input.names), frozenset())
-        weighed = weigh(states, [column.name for column in columns])
-        size = self.facts.rows(split.table.oid)
-        return Read(columns, size, send_rows(weighed, columns), f"groups of {split.table}", split.table.qualified)
+        columns = group[-1].columns
+        sql = send_rows(run_steps(weigh(rows, aggregate.input.names), group), columns)
+        return Read(columns, self.facts.rows(split.table.oid), sql, f"groups of {split.table}", split.table.qualified)
 
     def finished(self, aggregate: Aggregate, number: int) -> str:
         return weigh(outputs(aggregate, f"SELECT * FROM {self.merged(number)}"), aggregate.names)

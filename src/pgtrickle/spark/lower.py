@@ -16,7 +16,7 @@ from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus
 from pgtrickle.delta.differentiate import differentiate
 from pgtrickle.model import Expr, Table
 from pgtrickle.postgres import aggregate as aggregate_sql
-from pgtrickle.postgres.weighted import Step, both, chain, join, rename, run_steps, weigh
+from pgtrickle.postgres.weighted import Group, Step, both, chain, join, rename, run_steps, weigh
 from pgtrickle.postgres.wire import receive_arrays, send_rows
 from pgtrickle.query import render
 from pgtrickle.query.operators import Aggregate, Equality, InnerJoin, Operator, Scan, UnionAll, walk
@@ -40,9 +40,10 @@ from pgtrickle.spark.full import FullLowering, concat, evaluate_steps, numbered,
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Where things are in PostgreSQL: the window of a source, an aggregate's state, its stage's output."""
+    """Where things are in PostgreSQL: a source's window and buffer, an aggregate's state, its stage's output."""
 
     changes: Callable[[Scan], str]
+    buffer: Callable[[Scan], str]
     state: Callable[[int], str]
     merged: Callable[[int], str]
 
@@ -84,7 +85,8 @@ class _DeltaLowering:
         number = numbered(self.tree)[node.aggregate]
         if number not in self.landed:
             self.landed.add(number)
-            self.stages.append(LandAggregate(number, node.aggregate, self._flow(node.delta, ())))
+            flow = self._flow(node.delta, (Group.of(node.aggregate),))
+            self.stages.append(LandAggregate(number, node.aggregate, flow))
         return number
 
     def _flow(self, plan: Operator, above: tuple[Step, ...]) -> Flow:
@@ -95,7 +97,8 @@ class _DeltaLowering:
         match core:
             case Changes(scan=scan):
                 sql = send_rows(run_steps(self.names.changes(scan), steps), columns)
-                return Read(columns, 2.0 * self.facts.changes.get(scan.table.oid, 0), sql, f"changes of {scan.table}")
+                rows = 2.0 * self.facts.changes.get(scan.table.oid, 0)
+                return Read(columns, rows, sql, f"changes of {scan.table}", self.names.buffer(scan))
             case Plus(terms=terms):
                 return concat(columns, tuple(self._flow(term, steps) for term in terms))
             case UnionAll(branches=branches):
