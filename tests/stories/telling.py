@@ -25,7 +25,7 @@ _WITHOUT_EQUALITY = {114, 142, 600}  # json, xml, point
 class Story:
     """One database, a session that writes to it, and the stream tables under test with their queries."""
 
-    dsn: str
+    dsn: str = field(repr=False)
     connection: Connection
     trickle: Trickle
     queries: dict[str, str] = field(default_factory=dict)

@@ -142,7 +142,9 @@ def _write(dsn: str, number: int) -> None:
             time.sleep(0.03)
             try:
                 with connection.transaction():
-                    connection.execute("INSERT INTO orders (region, amount) VALUES (%s, 1), (%s, 2)", (number, turn % 4))
+                    connection.execute(
+                        "INSERT INTO orders (region, amount) VALUES (%s, 1), (%s, 2)", (number, turn % 4)
+                    )
                     connection.execute("UPDATE orders SET amount = amount + 1 WHERE id %% 7 = %s", (number,))
                     connection.execute("DELETE FROM orders WHERE id %% 11 = %s", (turn % 11,))
                     if turn % 10 == number:
