@@ -59,7 +59,6 @@ def test_create_refresh_verify(call: Call, shop: str) -> None:
     }
 
 
-@pytest.mark.xfail(reason="refresh/run.py does not take an error of the driver's own reads (ADBC) for a failed refresh")
 @pytest.mark.usefixtures("spark")
 def test_a_failed_creation_leaves_nothing(call: Call, shop: str) -> None:
     told = call("create", "ratio", "--query", "SELECT id, 1 / (id - 7) AS r FROM orders")
