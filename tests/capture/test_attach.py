@@ -92,7 +92,7 @@ def test_attach_gives_up_with_a_clear_error(conn: Connection, other: Connection,
     other.execute("UPDATE t SET a = 1")
     with pytest.raises(StateError) as error:
         triggers.attach_all(conn, {t: ["id"]}, give_up_after_s=0)
-    assert error.value.code == "PT330"
+    assert error.value.code == "PT326"
     assert not buffer.exists(conn, t.oid)
 
 
@@ -204,7 +204,7 @@ def test_what_cannot_be_captured_is_refused(conn: Connection, ddl: str, name: st
     conn.execute(db.statement(ddl))
     with pytest.raises(Unsupported, match=why) as error:
         triggers.attach(conn, table_of(conn, name), [])
-    assert error.value.code == "PT220"
+    assert error.value.code == "PT250"
     assert error.value.hint
 
 
@@ -262,7 +262,7 @@ def test_no_superuser_and_no_ownership(conn: Connection, database: str) -> None:
         assert buffered(conn, table_of(conn, "mine")) == ["I"]
         with pytest.raises(Unsupported, match="does not own it") as error:
             triggers.attach(conn, table_of(conn, "theirs"), ["id"])
-        assert error.value.code == "PT221"
+        assert error.value.code == "PT251"
         assert triggers.detach(conn, table_of(conn, "mine").oid)
     finally:
         conn.execute("RESET ROLE")

@@ -81,7 +81,7 @@ def test_a_newer_catalog_is_refused(conn: Connection, directory: Path) -> None:
     install(conn, directory=directory)
     with pytest.raises(StateError, match="this pgtrickle knows") as error:
         install(conn)
-    assert error.value.code == "PT310"
+    assert error.value.code == "PT360"
 
 
 def test_an_edited_migration_is_refused(conn: Connection, directory: Path) -> None:
@@ -90,7 +90,7 @@ def test_an_edited_migration_is_refused(conn: Connection, directory: Path) -> No
     path.write_text(path.read_text() + "-- edited\n")
     with pytest.raises(StateError) as error:
         install(conn, directory=directory)
-    assert error.value.code == "PT311"
+    assert error.value.code == "PT361"
 
 
 def test_a_failing_migration_leaves_nothing(conn: Connection, directory: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_foreign_schema_of_our_name_is_left_alone(conn: Connection) -> None:
     conn.execute("CREATE SCHEMA pgtrickle CREATE TABLE theirs (a int)")
     with pytest.raises(StateError) as error:
         install(conn)
-    assert error.value.code == "PT312"
+    assert error.value.code == "PT362"
     assert oid(conn, "pgtrickle.theirs")
 
 
@@ -179,7 +179,7 @@ def test_uninstall_changes_nothing_if_something_depends_on_a_stream_table(conn: 
     conn.execute("CREATE VIEW reader AS SELECT * FROM st")
     with pytest.raises(StateError) as error:
         uninstall(conn, drop_stream_tables=True)
-    assert error.value.code == "PT313"
+    assert error.value.code == "PT363"
     assert schemas(conn) == set(SCHEMAS)
     uninstall(conn, drop_stream_tables=False)
 

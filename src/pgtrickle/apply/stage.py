@@ -7,20 +7,23 @@ before it is read, so a crash can leave it behind; `drop_orphans` removes those 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 from uuid import uuid4
-
-import pyarrow as pa
 
 from pgtrickle.db import Connection, execute
 from pgtrickle.model import Column, quote
-from pgtrickle.postgres.copy import copy_arrow
 from pgtrickle.postgres.wire import WEIGHT, definition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 STATE_SCHEMA = "pgtrickle_state"
 
 
 def land_arrow(writer: Connection, name: str, columns: Sequence[Column], rows: pa.Table) -> str:
     """A temporary table with the rows; returns its name."""
+    from pgtrickle.postgres.copy import copy_arrow  # here, so that reading the catalog does not load Arrow
+
     table = f"pg_temp.{quote(name)}"
     execute(writer, f"CREATE TEMPORARY TABLE {quote(name)} ({_definitions(columns)}) ON COMMIT DROP")
     copy_arrow(writer, table, rows.select([*(column.name for column in columns), WEIGHT]))

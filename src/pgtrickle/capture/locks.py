@@ -33,7 +33,7 @@ class LockRequest:
 def lock_all(
     conn: psycopg.Connection[Any], requests: Sequence[LockRequest], *, give_up_after_s: float = GIVE_UP_AFTER_S
 ) -> None:
-    """Take all the locks in the caller's transaction, or raise StateError PT330 when that fails for too long."""
+    """Take all the locks in the caller's transaction, or raise StateError PT326 when that fails for too long."""
     deadline = time.monotonic() + give_up_after_s
     while True:
         try:
@@ -45,7 +45,7 @@ def lock_all(
                 names = ", ".join(request.table.as_string(conn) for request in requests)
                 raise StateError(
                     f"could not lock {names} within {give_up_after_s:g} s",
-                    code="PT330",
+                    code="PT326",
                     hint="A long transaction is writing to it: try again when it has ended.",
                 ) from error
         time.sleep(random.uniform(0.02, 0.2))  # noqa: S311 - spreads tries, hides nothing

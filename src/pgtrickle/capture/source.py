@@ -98,7 +98,7 @@ def read_source(conn: psycopg.Connection[Any], table: Table, *, trigger_mode: st
     if not owned:
         raise Unsupported(
             f"changes of {current} cannot be captured: this role does not own it, so it cannot add triggers",
-            code="PT221",
+            code="PT251",
             hint="Connect as the owner of the table, or GRANT that role to the one pgtrickle uses.",
         )
     with conn.cursor(row_factory=class_row(Attribute)) as cursor:
@@ -147,4 +147,4 @@ def _row_level(kind: str, is_partition: bool, subscribed: bool, trigger_mode: st
 
 
 def _refusal(table: Table, what: str, hint: str) -> Unsupported:
-    return Unsupported(f"changes of {table} cannot be captured: it is {what}", code="PT220", hint=hint)
+    return Unsupported(f"changes of {table} cannot be captured: it is {what}", code="PT250", hint=hint)

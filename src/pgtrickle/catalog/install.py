@@ -114,14 +114,14 @@ def _missing(conn: psycopg.Connection[Any], migrations: tuple[Migration, ...]) -
     if len(applied) > len(migrations):
         raise StateError(
             f"the catalog has version {applied[-1][0]}, this pgtrickle knows {len(migrations)}",
-            code="PT310",
+            code="PT360",
             hint="Upgrade pgtrickle.",
         )
     for (version, checksum), migration in zip(applied, migrations, strict=False):
         if version != migration.version or checksum != migration.checksum:
             raise StateError(
                 f"migration {migration.version} of the catalog is not the one this pgtrickle has",
-                code="PT311",
+                code="PT361",
                 hint="Use the pgtrickle that installed the catalog, or uninstall and install again.",
             )
     return migrations[len(applied) :]
@@ -147,7 +147,7 @@ def _require_free_schemas(conn: psycopg.Connection[Any]) -> None:
     if taken is not None:
         raise StateError(
             f"the schema {taken[0]} exists, but not by this pgtrickle",
-            code="PT312",
+            code="PT362",
             hint="Rename or drop that schema, or use another database.",
         )
 
@@ -247,7 +247,7 @@ def _drop(conn: psycopg.Connection[Any], removals: list[tuple[Removal, sql.Compo
         except psycopg.errors.DependentObjectsStillExist as error:
             raise StateError(
                 f"{removal.kind} {removal.name} is still used: {error.diag.message_detail}",
-                code="PT313",
+                code="PT363",
                 hint="Drop what depends on it first, or keep the stream tables.",
             ) from error
         except psycopg.errors.InsufficientPrivilege as error:

@@ -40,6 +40,7 @@ class Circumstances:
     suspended: bool
     populated: bool
     reinitialize: str | None
+    initial: bool
     full_asked: bool
     max_change_ratio: float
     sources: Mapping[int, SourceChanges]
@@ -57,6 +58,8 @@ def decide(given: Circumstances) -> Decision:
     """The first rule that applies; a DIFFERENTIAL table never runs FULL without saying so."""
     if given.suspended:
         return Decision(Action.SKIP, "the stream table is suspended")
+    if given.initial:
+        return Decision(Action.FULL, "first population")
     if given.full_asked:
         return Decision(Action.FULL, "full refresh asked for")
     if given.effective_mode == "FULL":

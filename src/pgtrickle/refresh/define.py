@@ -206,7 +206,7 @@ def _fit_storage(connection: Connection, stream: StreamTable, prepared: Prepared
     if not may_change:
         raise StateError(
             f"a source changed so that {stream} would have other columns",
-            code="PT320",
+            code="PT324",
             hint="alter the stream table with its query to take the new columns",
         )
     acl = _grants(connection, stream)

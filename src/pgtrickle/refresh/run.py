@@ -205,7 +205,8 @@ class _Refresh:
             suspended=stream.status == "SUSPENDED",
             populated=stream.is_populated,
             reinitialize=stream.reinit_reason if stream.needs_reinit else None,
-            full_asked=self.full or self.initiated_by == "INITIAL",
+            initial=self.initiated_by == "INITIAL",
+            full_asked=self.full,
             max_change_ratio=self.owner.settings.differential_max_change_ratio,
             sources=sources,
         )
