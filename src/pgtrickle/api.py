@@ -32,8 +32,12 @@ class Trickle:
     def __init__(self, dsn: str, *, spark: SparkSession | None = None, master: str | None = None) -> None:
         self.dsn = dsn
         self._connection = db.connect(dsn)
-        self.installed = install.install(self._connection)
-        self.settings = Settings.load(self._connection, {"spark_master": master})
+        try:
+            self.installed = install.install(self._connection)
+            self.settings = Settings.load(self._connection, {"spark_master": master})
+        except BaseException:
+            self._connection.close()
+            raise
         self._spark = spark
         self._refresher = Refresher(dsn, self.settings, self._session)
 

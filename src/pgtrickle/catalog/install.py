@@ -72,9 +72,9 @@ def load_migrations(directory: Path = MIGRATIONS) -> tuple[Migration, ...]:
 def install(conn: psycopg.Connection[Any], *, directory: Path = MIGRATIONS) -> InstallResult:
     """Bring the catalog to this code's version in one transaction; does nothing when it is there already."""
     migrations = load_migrations(directory)
-    if not _missing(conn, migrations):
-        return InstallResult(len(migrations), (), ())
     try:
+        if not _missing(conn, migrations):
+            return InstallResult(len(migrations), (), ())
         with conn.transaction():
             conn.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
             missing = _missing(conn, migrations)  # again: another installer may have been at it until now
@@ -84,9 +84,9 @@ def install(conn: psycopg.Connection[Any], *, directory: Path = MIGRATIONS) -> I
             notes = _grant(conn)
     except psycopg.errors.InsufficientPrivilege as error:
         raise ServerError(
-            f"this role may not install the catalog: {error.diag.message_primary}",
+            f"this role may not read or install the catalog: {error.diag.message_primary}",
             code="PT402",
-            hint="GRANT CREATE ON DATABASE … TO the role, or install as the owner of the schema pgtrickle.",
+            hint="Connect as the owner of the schema pgtrickle, or GRANT CREATE ON DATABASE … to install it.",
         ) from error
     return InstallResult(len(migrations), tuple(each.version for each in missing), notes)
 
