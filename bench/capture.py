@@ -19,7 +19,9 @@ def run(dsn: str) -> Iterator[Figure]:
                 f"CREATE TABLE {table} (id int PRIMARY KEY, account int, kind text,"
                 " amount numeric(10,2), at timestamptz)"
             )
-        query = "SELECT account, count(*) AS n, sum(amount) AS amount, max(at) AS latest FROM captured_events GROUP BY account"
+        query = (
+            "SELECT account, count(*) AS n, sum(amount) AS sum, max(at) AS latest FROM captured_events GROUP BY account"
+        )
         trickle.create_stream_table("by_account", query, refresh_mode="DIFFERENTIAL", initialize=False)
         plain, captured = [], []
         for round_ in range(ROUNDS):

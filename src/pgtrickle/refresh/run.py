@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -47,6 +47,12 @@ if TYPE_CHECKING:
 _LOCK_CLASS = 0x7067_7472  # "pgtr": first key of every stream table's advisory lock
 _MOST_REDEFINITIONS = 3
 _LOCK_TIMEOUT = "10s"
+_CHANGED = "the definition of a source changed"
+_TRY_AGAIN = "correct the data or the query: nothing is lost, the next refresh tries again"
+
+
+class _SourceGone(Exception):
+    """A source is not there under the name it had when the query was compiled."""
 
 
 @dataclass(slots=True)
@@ -74,6 +80,10 @@ class Refresher:
             for connection in (self._connections.reader, self._connections.writer, self._connections.aside):
                 connection.close()
             self._connections = None
+
+    def known(self, pgt_id: int) -> Prepared | None:
+        """The compiled stream table as of its last refresh here; its definition may have changed since."""
+        return self._prepared[pgt_id][1] if pgt_id in self._prepared else None
 
     def prepared(self, stream: StreamTable) -> Prepared:
         """The compiled stream table, from memory if it was compiled for the same definition."""
@@ -123,15 +133,21 @@ class _Refresh:
             raise raised from error
 
     def _run(self) -> RefreshResult:
-        prepared = self.owner.prepared(self._stream())
+        prepared = self.owner.known(self.pgt_id) or self.owner.prepared(self._stream())
         for _ in range(_MOST_REDEFINITIONS):
-            with self._snapshot(prepared) as (until, at):
-                stream = self._stream()
-                captured = [] if stream.effective_mode == "FULL" else [table.oid for table in prepared.sources]
-                pending = window.pending(self.connections.reader, captured, stream.frontier)
-                outdated = self._outdated(stream, prepared, pending)
-                if outdated is None:
-                    return self._refresh(stream, prepared, pending, until, at)
+            try:
+                with self._snapshot(prepared) as (until, at):
+                    stream = self._stream()
+                    if self.owner.prepared(stream) is not prepared:
+                        prepared = self.owner.prepared(stream)
+                        continue
+                    captured = [] if stream.effective_mode == "FULL" else [table.oid for table in prepared.sources]
+                    pending = window.pending(self.connections.reader, captured, stream.frontier)
+                    outdated = self._outdated(stream, prepared, pending)
+                    if outdated is None:
+                        return self._refresh(stream, prepared, pending, until, at)
+            except _SourceGone:  # dropped or renamed: PostgreSQL's word on the query is the clearest there is
+                stream, outdated = self._stream(), _CHANGED
             redefine(self.connections.aside, stream, reason=outdated)
             prepared = self.owner.prepared(self._stream())
         raise StateError(
@@ -142,7 +158,7 @@ class _Refresh:
         """Why the table must be defined anew on its sources, if it must."""
         now = fingerprint(self.connections.reader, prepared.compiled.analysis.dependencies)
         if now != stream.source_fingerprint:
-            return "the definition of a source changed"
+            return _CHANGED
         lost = [str(table) for table in prepared.sources if table.oid in pending and not pending[table.oid].captured]
         return f"a trigger was missing or disabled on {', '.join(lost)}" if lost else None
 
@@ -160,7 +176,10 @@ class _Refresh:
             if prepared.sources:
                 tables = ", ".join(table.qualified for table in prepared.sources)
                 db.execute(reader, f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")  # utility: takes no snapshot yet
-                db.execute(reader, f"LOCK TABLE {tables} IN ACCESS SHARE MODE")
+                try:
+                    db.execute(reader, f"LOCK TABLE {tables} IN ACCESS SHARE MODE")
+                except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
+                    raise _SourceGone from error
             row = reader.execute("SELECT pg_current_snapshot()::text, clock_timestamp()").fetchone()
             assert row is not None
             assert isinstance(row[1], datetime)
@@ -175,7 +194,7 @@ class _Refresh:
         at: datetime,
     ) -> RefreshResult:
         changes = {oid: found.changes for oid, found in pending.items()}
-        facts = ask.gather(self.connections.reader, [table.oid for table in prepared.sources], changes)
+        facts = self._facts(prepared, changes) if any(changes.values()) else Facts({}, changes)
         truncated = frozenset(oid for oid, found in pending.items() if found.truncated)
         self.decision = decision = decide(self._circumstances(stream, prepared, facts, truncated))
         self._time("decide")
@@ -188,12 +207,15 @@ class _Refresh:
         self._clean(prepared)
         return result
 
+    def _facts(self, prepared: Prepared, changes: Mapping[int, int]) -> Facts:
+        return ask.gather(self.connections.reader, [table.oid for table in prepared.sources], changes)
+
     def _circumstances(
         self, stream: StreamTable, prepared: Prepared, facts: Facts, truncated: frozenset[int]
     ) -> Circumstances:
         sources = {
             table.oid: SourceChanges(
-                str(table), facts.tables[table.oid].rows, facts.changes.get(table.oid, 0), table.oid in truncated
+                str(table), facts.rows(table.oid), facts.changes.get(table.oid, 0), table.oid in truncated
             )
             for table in prepared.sources
         }
@@ -214,9 +236,16 @@ class _Refresh:
     def _nothing(self, decision: Decision, until: str, at: datetime) -> RefreshResult:
         aside = self.connections.aside
         with aside.transaction():
-            refresh_id = record.start_refresh(aside, self.pgt_id, initiated_by=self.initiated_by)
-            record.mark_refreshed(aside, self.pgt_id, frontier=until, data_timestamp=at)
-            return self._finish(aside, refresh_id, decision, merge.Applied(0, 0), 0, until, at)
+            record.record_no_data(
+                aside,
+                self.pgt_id,
+                initiated_by=self.initiated_by,
+                reason=decision.reason,
+                frontier=until,
+                data_timestamp=at,
+                duration_ms=self._elapsed(),
+            )
+        return RefreshResult(decision.action, decision.reason, duration_ms=self._elapsed(), phases=self.phases)
 
     def _work(
         self,
@@ -231,6 +260,7 @@ class _Refresh:
         from pgtrickle.refresh.stages import StageRunner
         from pgtrickle.spark.worker import Snapshot
 
+        facts = facts if facts.tables else self._facts(prepared, facts.changes)
         whole = decision.action is not Action.DIFFERENTIAL
         changed = frozenset(oid for oid, count in facts.changes.items() if count)
         if whole:
@@ -374,9 +404,9 @@ def _as_ours(error: Exception) -> Error:
         return error
     if isinstance(error, psycopg.Error):
         message = error.diag.message_primary or str(error)
-        return StateError(f"PostgreSQL refused: {message}", code="PT340", hint=error.diag.message_hint)
+        return StateError(f"PostgreSQL refused: {message}", code="PT340", hint=error.diag.message_hint or _TRY_AGAIN)
     found = re.search(r"ERROR:\s*(.+)", str(error))
     if found:
-        return StateError(f"PostgreSQL refused: {found.group(1).strip()}", code="PT340")
+        return StateError(f"PostgreSQL refused: {found.group(1).strip()}", code="PT340", hint=_TRY_AGAIN)
     lines = [line for line in str(error).splitlines() if line.strip()]
     return StateError(f"Spark failed: {lines[-1] if lines else type(error).__name__}", code="PT341")

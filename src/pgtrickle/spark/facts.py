@@ -31,7 +31,8 @@ class Facts:
     changes: Mapping[int, int] = field(default_factory=dict)
 
     def rows(self, oid: int) -> float:
-        return max(self.tables[oid].rows, 1.0)
+        """Rows of a table, at least one; one for a table that was not asked about."""
+        return max(self.tables[oid].rows, 1.0) if oid in self.tables else 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from pgtrickle.model import Column, Table
 from pgtrickle.postgres.weighted import Step
+from pgtrickle.postgres.wire import send_rows
 from pgtrickle.query.operators import Aggregate
 
 RANGE = "/* pgtrickle: ctid range */ true"
@@ -26,14 +27,18 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Read(Flow):
-    """Rows of one SQL query at the snapshot. With `split_by`, tasks read ranges of that table's ctid.
+    """Rows of one query at the snapshot: `relation` is weighted and typed, `sql` sends it.
 
-    `sql` then holds `RANGE` where the condition on ctid goes.
+    With `split_by`, tasks read ranges of that table's ctid; the SQL then holds `RANGE` where the condition goes.
     """
 
-    sql: str
+    relation: str
     what: str
     split_by: str | None = None
+
+    @property
+    def sql(self) -> str:
+        return send_rows(self.relation, self.columns)
 
 
 @dataclass(frozen=True, slots=True)

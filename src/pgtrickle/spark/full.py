@@ -48,7 +48,7 @@ def lower_full(tree: Operator, facts: Facts, merged: Callable[[int], str]) -> Ph
 
 def whole_query(sql: str, columns: tuple[Column, ...]) -> Physical:
     """The physical plan for a query that only PostgreSQL can evaluate: Spark carries its rows."""
-    read = Read(columns, 0.0, send_rows(weigh(sql, [column.name for column in columns]), columns), "the whole query")
+    read = Read(columns, 0.0, weigh(sql, [column.name for column in columns]), "the whole query")
     return Physical((LandResult(read),), ())
 
 
@@ -94,8 +94,9 @@ class FullLowering:
         split = self._largest(aggregate.input)
         rows = render.select(aggregate.input, leaf=lambda node: _in_range(split) if node == split else None)
         columns = group[-1].columns
-        sql = send_rows(run_steps(weigh(rows, aggregate.input.names), group), columns)
-        return Read(columns, self.facts.rows(split.table.oid), sql, f"groups of {split.table}", split.table.qualified)
+        grouped = run_steps(weigh(rows, aggregate.input.names), group)
+        size = self.facts.rows(split.table.oid)
+        return Read(columns, size, grouped, f"groups of {split.table}", split.table.qualified)
 
     def finished(self, aggregate: Aggregate, number: int) -> str:
         return weigh(outputs(aggregate, f"SELECT * FROM {self.merged(number)}"), aggregate.names)
@@ -127,7 +128,7 @@ class FullLowering:
         facts = self.facts.tables[scan.table.oid]
         rows = weigh(_in_range(scan), scan.names)
         split_by = scan.table.qualified if facts.splittable else None
-        return Read(columns, facts.rows, send_rows(run_steps(rows, steps), columns), f"table {scan.table}", split_by)
+        return Read(columns, facts.rows, run_steps(rows, steps), f"table {scan.table}", split_by)
 
     def _join(
         self, node: InnerJoin, columns: tuple[Column, ...], steps: tuple[Step, ...]
@@ -136,7 +137,7 @@ class FullLowering:
         has_state = any(isinstance(below, Aggregate) for below in walk(node))
         if not keys and not has_state:
             relation = run_steps(weigh(render.select(node), node.names), steps)
-            return Read(columns, 1000.0, send_rows(relation, columns), "a join evaluated by PostgreSQL"), ()
+            return Read(columns, 1000.0, relation, "a join evaluated by PostgreSQL"), ()
         left, right = self.evaluated(node.left), self.evaluated(node.right)
         joined = HashJoin(node.columns, max(left.rows, right.rows), left, right, keys)
         return joined, (*residual(node.condition, node.columns, keys, node.equalities), *steps)

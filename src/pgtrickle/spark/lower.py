@@ -37,6 +37,9 @@ from pgtrickle.spark.flow import (
 )
 from pgtrickle.spark.full import FullLowering, concat, evaluate_steps, numbered, residual, spark_keys
 
+LARGE_WINDOW = 20_000
+"""Weighted rows above which a window's buffer is joined with the table it meets where both are, by each task."""
+
 
 @dataclass(frozen=True, slots=True)
 class Names:
@@ -96,9 +99,9 @@ class _DeltaLowering:
         columns = steps[-1].columns if steps else core.columns
         match core:
             case Changes(scan=scan):
-                sql = send_rows(run_steps(self.names.changes(scan), steps), columns)
                 rows = 2.0 * self.facts.changes.get(scan.table.oid, 0)
-                return Read(columns, rows, sql, f"changes of {scan.table}", self.names.buffer(scan))
+                relation = run_steps(self.names.changes(scan), steps)
+                return Read(columns, rows, relation, f"changes of {scan.table}", self.names.buffer(scan))
             case Plus(terms=terms):
                 return concat(columns, tuple(self._flow(term, steps) for term in terms))
             case UnionAll(branches=branches):
@@ -175,12 +178,16 @@ class _DeltaLowering:
     def _lookup(
         self, flow: Flow, relation: str, operand: Operator, on: _On, steps: tuple[Step, ...], rows_per_key: float
     ) -> Flow:
+        """The delta's rows travel to the operand; from a large window, whose tasks read the buffer, they need not."""
         names = [column.name for column in flow.columns]
-        joined = join(receive_arrays(flow.columns), names, relation, operand.names, on.condition)
         columns = steps[-1].columns if steps else flow.columns + operand.columns
         what = ", ".join(str(table) for table in _tables(operand))
-        sql = send_rows(run_steps(joined, steps), columns)
-        return Lookup(columns, flow.rows * max(rows_per_key, 1.0), flow, sql, what)
+        rows = flow.rows * max(rows_per_key, 1.0)
+        if isinstance(flow, Read) and flow.rows > LARGE_WINDOW:
+            joined = join(flow.relation, names, relation, operand.names, on.condition)
+            return Read(columns, rows, run_steps(joined, steps), f"{flow.what}, joined with {what}", flow.split_by)
+        joined = join(receive_arrays(flow.columns), names, relation, operand.names, on.condition)
+        return Lookup(columns, rows, flow, send_rows(run_steps(joined, steps), columns), what)
 
     def _pair(self, left: Flow, right: Flow, on: _On, steps: tuple[Step, ...], sign: int) -> Flow:
         """ΔX ⋈ Δside, both sent to PostgreSQL, which evaluates the condition."""
