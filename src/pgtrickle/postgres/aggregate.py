@@ -41,7 +41,7 @@ class Partial:
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """What weighted rows add to a group: `sql` over these rows, and the aggregate that adds up several of them."""
+    """What weighted rows add to a group: `sql` over these rows, and `combine` over several contributions, or none."""
 
     column: Column
     sql: str
@@ -105,7 +105,7 @@ def _summed(totals: dict[str, tuple[PgType, str]], finish: str) -> CallState:
     for name, (type_, weighted_sum) in totals.items():
         column, value = Column(name, type_), f"coalesce({weighted_sum}, 0)::{type_.name}"
         partials.append(Partial(column, value, f"coalesce(s.{quote(name)}, 0) + d.{quote(name)}"))
-        contributions.append(Contribution(column, value, "sum"))
+        contributions.append(Contribution(column, value, f"coalesce(sum({quote(name)}), 0)"))
     return CallState(tuple(partials), tuple(contributions), finish)
 
 
@@ -172,8 +172,12 @@ def _extreme(call: AggregateCall, prefix: str, argument: Column) -> CallState:
     return CallState(
         partials=(Partial(Column(value, type_), call.call.sql, merged),),
         contributions=(
-            Contribution(Column(value, type_), f"{function}({column}) FILTER (WHERE {WEIGHT} > 0)", function),
-            Contribution(Column(lost, type_), f"{function}({column}) FILTER (WHERE {WEIGHT} < 0)", function),
+            Contribution(
+                Column(value, type_), f"{function}({column}) FILTER (WHERE {WEIGHT} > 0)", f"{function}({value})"
+            ),
+            Contribution(
+                Column(lost, type_), f"{function}({column}) FILTER (WHERE {WEIGHT} < 0)", f"{function}({lost})"
+            ),
         ),
         finish=value,
         recompute=f"coalesce({left} {beats} coalesce({came}, {left}) AND {left} {beats} coalesce({kept}, {left}),"
@@ -214,7 +218,7 @@ def contributions(aggregate: Aggregate, relation: str) -> str:
 def combined(aggregate: Aggregate, relation: str, hashable: frozenset[str]) -> str:
     """The sum of contributions by group: h, keys, n, and each contribution."""
     found = [
-        f"{c.combine}({quote(c.column.name)})::{c.column.type.name} AS {quote(c.column.name)}"
+        f"({c.combine})::{c.column.type.name} AS {quote(c.column.name)}"
         for state in call_states(aggregate)
         for c in state.contributions
     ]

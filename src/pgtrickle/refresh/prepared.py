@@ -70,10 +70,14 @@ def _hashable_positions(connection: Connection, columns: Iterable[Column]) -> fr
 
 
 def _has_hash(connection: Connection, type_: PgType) -> bool:
-    """Whether PostgreSQL can hash the type; asked of it, since arrays, rows and domains depend on what they hold."""
+    """Whether PostgreSQL can hash the type; asked of it, since arrays, rows and domains depend on what they hold.
+
+    The NULL to hash is that of an outer join, since a domain may forbid the cast of one.
+    """
+    null = f"(SELECT 1) AS one LEFT JOIN (SELECT NULL::{type_.name} AS v WHERE false) AS none ON true"
     try:
         with connection.transaction(force_rollback=True):
-            connection.execute(statement(f"SELECT hash_record_extended(ROW(NULL::{type_.name}), 0)"))
+            connection.execute(statement(f"SELECT hash_record_extended(ROW(v), 0) FROM {null}"))
     except psycopg.errors.UndefinedFunction:
         return False
     return True

@@ -204,6 +204,7 @@ class _Refresh:
             return self._nothing(decision, until, at)
         self.refresh_id = record.start_refresh(self.connections.aside, self.pgt_id, initiated_by=self.initiated_by)
         result = self._work(stream, prepared, decision, facts, self.refresh_id, until, at)
+        self.refresh_id = self.decision = None  # committed: should the clean-up fail, that is a failure of its own
         self._clean(prepared)
         return result
 
