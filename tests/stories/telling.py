@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import psycopg
 from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 
@@ -18,17 +19,20 @@ from pgtrickle.refresh.result import RefreshResult
 from tests.refresh.oracle import differing
 
 INCREMENTAL = "DIFFERENTIAL"
-_WITHOUT_EQUALITY = {114, 142, 600}  # json, xml, point
 
 
 @dataclass
 class Story:
-    """One database, a session that writes to it, and the stream tables under test with their queries."""
+    """One database, a session that writes to it, and the stream tables under test with their queries.
+
+    `looks` are tables whose rows PostgreSQL itself may print in several ways: they are compared by equality alone.
+    """
 
     dsn: str = field(repr=False)
     connection: Connection
     trickle: Trickle
     queries: dict[str, str] = field(default_factory=dict)
+    looks: set[str] = field(default_factory=set)
 
     def run(self, *statements: str) -> None:
         """The statements, each its own transaction."""
@@ -71,9 +75,12 @@ class Story:
     def equal(self, name: str) -> None:
         """The table holds what its query answers: by EXCEPT ALL both ways, and to the letter of every row's text."""
         query = self.queries[name]
-        assert self.content(name) == texts(self.connection, query)
-        if self._has_equality(query):
+        if name not in self.looks:
+            assert self.content(name) == texts(self.connection, query)
+        try:
             assert differing(self.connection, name, query) == []
+        except psycopg.errors.UndefinedFunction:  # a type without equality, json say: its text was compared
+            assert name not in self.looks
 
     def content(self, name: str) -> Counter[str]:
         return texts(self.connection, f"SELECT * FROM {name}")
@@ -110,11 +117,6 @@ class Story:
         """Another session, whose transactions the test begins and ends itself."""
         with db.connect(make_conninfo(self.dsn, **parameters)) as other:
             yield other
-
-    def _has_equality(self, query: str) -> bool:
-        """Whether every column of the query has an equality, which EXCEPT ALL needs."""
-        described = self.connection.execute(statement(f"SELECT * FROM ({query}) AS q LIMIT 0")).description
-        return not {column.type_code for column in described or ()} & _WITHOUT_EQUALITY
 
 
 def texts(connection: Connection, query: str) -> Counter[str]:
