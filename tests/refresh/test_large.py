@@ -48,7 +48,7 @@ def test_large_windows(database18: str, spark: SparkSession) -> None:
         ]
         for window in windows:
             for statement in window:
-                connection.execute(statement)  # type: ignore[arg-type]
+                connection.execute(statement)
             for name, query in tables.items():
                 assert trickle.refresh_stream_table(name).action == "DIFFERENTIAL"
                 assert differing(connection, name, query) == []
