@@ -10,6 +10,11 @@ def quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+_NUMERIC, _BPCHAR = 1700, 1042
+# bool, bytea, "char", name, int8, int2, int4, text, oid, varchar, date, time, timestamp, timestamptz, uuid
+_IDENTICAL_IF_EQUAL = frozenset({16, 17, 18, 19, 20, 21, 23, 25, 26, 1043, 1082, 1083, 1114, 1184, 2950})
+
+
 @dataclass(frozen=True, slots=True)
 class PgType:
     """A type as PostgreSQL names it: `name` is `format_type()`'s text and can stand in a cast.
@@ -22,6 +27,13 @@ class PgType:
     name: str
     collation: str | None = None
     deterministic: bool = True
+
+    @property
+    def has_one_look(self) -> bool:
+        """Whether equal values are sure to be identical, as 1.0 and 1.00 are not. False where it depends."""
+        if self.oid in (_NUMERIC, _BPCHAR):
+            return self.deterministic and "(" in self.name
+        return self.deterministic and self.oid in _IDENTICAL_IF_EQUAL
 
 
 @dataclass(frozen=True, slots=True)

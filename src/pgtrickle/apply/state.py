@@ -21,12 +21,16 @@ from pgtrickle.query.operators import Aggregate
 
 @dataclass(frozen=True, slots=True)
 class StateTable:
-    """Where an aggregate of a stream table keeps its state; `hashable` are the keys that have a hash function."""
+    """Where an aggregate of a stream table keeps its state.
+
+    `hashable` are the keys that have a hash function; `looks_differ`: equal keys may look different (1.0 and 1.00).
+    """
 
     pgt_id: int
     number: int
     aggregate: Aggregate
     hashable: frozenset[str]
+    looks_differ: bool = False
 
     @property
     def name(self) -> str:
@@ -81,7 +85,7 @@ def merge(writer: Connection, reader: Connection, state: StateTable, below: Stat
     aggregate = state.aggregate
     delta, merged, out = (f"pg_temp.{state._temporary(what)}" for what in ("delta", "merged", "out"))
     _temporary(writer, delta, sql.combined(aggregate, landed, state.hashable))
-    _temporary(writer, merged, sql.merge(aggregate, delta, state.name))
+    _temporary(writer, merged, sql.merge(aggregate, delta, state.name, looks_differ=state.looks_differ))
     _refuse_negative_groups(writer, state, merged)
     if scalar(writer, f"SELECT EXISTS (SELECT FROM {merged} WHERE {_to_recompute(aggregate)})"):
         _recompute(writer, reader, state, below, merged)
@@ -109,12 +113,11 @@ def _refuse_negative_groups(writer: Connection, state: StateTable, merged: str) 
 
 def _write_back(writer: Connection, state: StateTable, merged: str) -> None:
     names = [quote(column.name) for column in sql.state_columns(state.aggregate)]
-    values = [name for name in names if name[1:-1] not in state.aggregate.keys]
     gone = "m.n = 0" if state.aggregate.keys else "false"
     at_row = f"FROM {merged} AS m WHERE s.h = m.h AND s.ctid = m.sid"
     deleted = at_row.replace("FROM", "USING", 1)
     execute(writer, f"DELETE FROM {state.name} AS s {deleted} AND {gone}")
-    assignments = ", ".join(f"{name} = m.{name}" for name in values)
+    assignments = ", ".join(f"{name} = m.{name}" for name in names)
     execute(writer, f"UPDATE {state.name} AS s SET {assignments} {at_row} AND NOT ({gone})")
     columns = ", ".join(["h", *names])
     new = f"SELECT {columns} FROM {merged} AS m WHERE sid IS NULL AND NOT ({gone})"
@@ -190,8 +193,8 @@ def _pipe(source: Connection, query: str, target: Connection, table: str) -> Non
 
 def _take_over(writer: Connection, state: StateTable, merged: str, again: str) -> None:
     aggregate = state.aggregate
-    partials = [partial.column.name for call in sql.call_states(aggregate) for partial in call.partials]
-    assignments = ", ".join(f"{quote(name)} = a.{quote(name)}" for name in partials)
+    names = [quote(column.name) for column in sql.state_columns(aggregate)]
+    assignments = ", ".join(f"{name} = a.{name}" for name in names)
     same = f"a.h = m.h AND {sql.same_keys(aggregate.keys, 'a', 'm')}"
     updated = execute(writer, f"UPDATE {merged} AS m SET {assignments} FROM {again} AS a WHERE {same} AND a.n = m.n")
     expected = scalar(writer, f"SELECT count(*) FROM {merged} WHERE {_to_recompute(aggregate)}")

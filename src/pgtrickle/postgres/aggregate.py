@@ -24,6 +24,7 @@ from pgtrickle.query.operators import Aggregate, AggregateCall
 _INT2, _INT4, _INT8, _NUMERIC = 21, 23, 20, 1700
 _BIGINT = PgType(20, "bigint")
 _ANY_NUMERIC = PgType(1700, "numeric")
+_LEFT = "rows_left"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,16 @@ def state_columns(aggregate: Aggregate) -> tuple[Column, ...]:
 
 def contribution_columns(aggregate: Aggregate) -> tuple[Column, ...]:
     """The columns of `contributions`, but for the weight."""
-    return (*key_columns(aggregate), *(c.column for state in call_states(aggregate) for c in state.contributions))
+    return (*key_columns(aggregate), *(contribution.column for contribution in _all_contributions(aggregate)))
+
+
+def _all_contributions(aggregate: Aggregate) -> tuple[Contribution, ...]:
+    """Those of the calls, and the rows that left where a key's look may have left with them."""
+    calls = tuple(c for state in call_states(aggregate) for c in state.contributions)
+    if all(column.type.has_one_look for column in key_columns(aggregate)):
+        return calls
+    left = f"coalesce(sum({WEIGHT}) FILTER (WHERE {WEIGHT} < 0), 0)::bigint"
+    return (*calls, Contribution(Column(_LEFT, _BIGINT), left, f"coalesce(sum({_LEFT}), 0)"))
 
 
 def is_additive(aggregate: Aggregate) -> bool:
@@ -211,17 +221,13 @@ def whole_partials(aggregate: Aggregate, relation: str, hashable: frozenset[str]
 
 def contributions(aggregate: Aggregate, relation: str) -> str:
     """What the weighted rows add to each group: keys and contributions, the number of rows as weight."""
-    found = [f"{c.sql} AS {quote(c.column.name)}" for state in call_states(aggregate) for c in state.contributions]
+    found = [f"{c.sql} AS {quote(c.column.name)}" for c in _all_contributions(aggregate)]
     return _grouped(aggregate, relation, [*map(quote, aggregate.keys), *found, f"{_total()} AS {WEIGHT}"])
 
 
 def combined(aggregate: Aggregate, relation: str, hashable: frozenset[str]) -> str:
     """The sum of contributions by group: h, keys, n, and each contribution."""
-    found = [
-        f"({c.combine})::{c.column.type.name} AS {quote(c.column.name)}"
-        for state in call_states(aggregate)
-        for c in state.contributions
-    ]
+    found = [f"({c.combine})::{c.column.type.name} AS {quote(c.column.name)}" for c in _all_contributions(aggregate)]
     head = [f"{hash_keys(aggregate.keys, hashable)} AS h", *map(quote, aggregate.keys), f"{_total()} AS n"]
     return _grouped(aggregate, relation, head + found)
 
@@ -235,19 +241,24 @@ def _grouped(aggregate: Aggregate, relation: str, outputs: list[str]) -> str:
     return f"SELECT {', '.join(outputs)} FROM ({relation}) AS grouped_rows{group}"
 
 
-def merge(aggregate: Aggregate, delta: str, state: str) -> str:
-    """One row a touched group: its state row (`sid`), old (`old_…`) and new values, and whether to recompute."""
-    keys = [
+def merge(aggregate: Aggregate, delta: str, state: str, *, looks_differ: bool) -> str:
+    """One row a touched group: its state row (`sid`), old (`old_…`) and new values, and whether to recompute.
+
+    `looks_differ`: equal keys may look different, so a group that lost rows is asked anew how its key looks.
+    """
+    keys = [f"s.{quote(key)} AS {quote('old_' + key)}" for key in aggregate.keys]
+    keys += [
         f"CASE WHEN s.ctid IS NULL THEN d.{quote(key)} ELSE s.{quote(key)} END AS {quote(key)}"
         for key in aggregate.keys
     ]
     partials = [partial for call in call_states(aggregate) for partial in call.partials]
     old = [f"s.{quote(p.column.name)} AS {quote('old_' + p.column.name)}" for p in partials]
     new = [f"{p.merged} AS {quote(p.column.name)}" for p in partials]
-    recompute = " OR ".join(f"({call.recompute})" for call in call_states(aggregate)) or "false"
+    reasons = [f"({call.recompute})" for call in call_states(aggregate)]
+    reasons += [f"d.{_LEFT} < 0"] if looks_differ else []
     outputs = ["d.h", "s.ctid AS sid", *keys, "s.n AS old_n", "coalesce(s.n, 0) + d.n AS n", *old, *new]
     return (
-        f"SELECT {', '.join(outputs)}, ({recompute}) AS recompute FROM {delta} AS d "
+        f"SELECT {', '.join(outputs)}, ({' OR '.join(reasons) or 'false'}) AS recompute FROM {delta} AS d "
         f"LEFT JOIN {state} AS s ON s.h = d.h AND {same_keys(aggregate.keys, 's', 'd')}"
     )
 
@@ -266,25 +277,19 @@ def output_changes(aggregate: Aggregate, merged: str) -> str:
     """−old +new of each merged group whose output differs, as a weighted relation."""
     existed, exists = ("old_n > 0", "m.n > 0") if aggregate.keys else ("sid IS NOT NULL", "true")
     states = call_states(aggregate)
-    partials = [partial.column.name for state in states for partial in state.partials]
-    old = ", ".join(["m.old_n AS n", *(f"m.{quote('old_' + name)} AS {quote(name)}" for name in partials)])
-    new = ", ".join(["m.n", *(f"m.{quote(name)}" for name in partials)])
-    finished = ", ".join(f"{s.finish} AS {quote(c.output.name)}" for c, s in zip(aggregate.calls, states, strict=True))
-    names = [quote(call.output.name) for call in aggregate.calls]
-    differs = " OR ".join(
-        [f"({existed}) IS DISTINCT FROM ({exists})"]
-        + ([f"ROW({_all('old', names)})::record *<> ROW({_all('new', names)})::record"] if names else [])
-    )
-    columns = [f"m.{quote(key)}" for key in aggregate.keys]
-    columns += [f"CASE WHEN v.{WEIGHT} < 0 THEN old.{name} ELSE new.{name} END AS {name}" for name in names]
+    kept = [*aggregate.keys, "n", *(partial.column.name for state in states for partial in state.partials)]
+    old = ", ".join(f"m.{quote('old_' + name)} AS {quote(name)}" for name in kept)
+    new = ", ".join(f"m.{quote(name)}" for name in kept)
+    finished = [f"{s.finish} AS {quote(c.output.name)}" for c, s in zip(aggregate.calls, states, strict=True)]
+    outputs = ", ".join([*map(quote, aggregate.keys), *finished])
+    names = [quote(name) for name in aggregate.names]
+    old_row, new_row = (", ".join(f"{side}.{name}" for name in names) for side in ("old", "new"))
+    columns = [f"CASE WHEN v.{WEIGHT} < 0 THEN old.{name} ELSE new.{name} END AS {name}" for name in names]
     return (
         f"SELECT {', '.join([*columns, f'v.{WEIGHT}'])} FROM {merged} AS m "
-        f"CROSS JOIN LATERAL (SELECT {finished} FROM (SELECT {old}) AS before_state) AS old "
-        f"CROSS JOIN LATERAL (SELECT {finished} FROM (SELECT {new}) AS after_state) AS new "
+        f"CROSS JOIN LATERAL (SELECT {outputs} FROM (SELECT {old}) AS before_state) AS old "
+        f"CROSS JOIN LATERAL (SELECT {outputs} FROM (SELECT {new}) AS after_state) AS new "
         f"CROSS JOIN (VALUES (-1::bigint), (1::bigint)) AS v({WEIGHT}) "
-        f"WHERE ({differs}) AND CASE WHEN v.{WEIGHT} < 0 THEN {existed} ELSE {exists} END"
+        f"WHERE (({existed}) IS DISTINCT FROM ({exists}) OR ROW({old_row})::record *<> ROW({new_row})::record) "
+        f"AND CASE WHEN v.{WEIGHT} < 0 THEN {existed} ELSE {exists} END"
     )
-
-
-def _all(alias: str, names: list[str]) -> str:
-    return ", ".join(f"{alias}.{name}" for name in names)

@@ -16,10 +16,6 @@ from pgtrickle.query.operators import Aggregate, AggregateCall, Operator
 #: Aggregates that skip NULLs and have one argument at most, so that FILTER is a CASE in their argument.
 _SKIP_NULLS = frozenset({"count", "sum", "avg", "min", "max"})
 
-#: Types whose equal values are identical: bool, bytea, "char", name, int8, int2, int4, text, oid, varchar, date, time,
-#: timestamp, timestamptz, uuid.
-_IDENTICAL_IF_EQUAL = frozenset({16, 17, 18, 19, 20, 21, 23, 25, 26, 1043, 1082, 1083, 1114, 1184, 2950})
-
 NameOf = Callable[[exp.Expr], tuple[str, str] | None]
 
 
@@ -79,7 +75,7 @@ class Grouping:
         if node.name in self._keys.values():
             return node
         type = self._types[node.name]
-        if type.oid in _IDENTICAL_IF_EQUAL and type.deterministic:
+        if type.has_one_look:
             self._extra_keys[node.name] = None
             return node
         # Equal values may look different (1.0 and 1.00), so as a key it could keep an old look: take it from a row.

@@ -11,6 +11,7 @@ from pgtrickle.apply.merge import Storage
 from pgtrickle.apply.state import StateTable
 from pgtrickle.db import Connection, statement
 from pgtrickle.model import Column, PgType, Table
+from pgtrickle.postgres.aggregate import key_columns
 from pgtrickle.postgres.weighted import chain
 from pgtrickle.query.compile import Compiled
 from pgtrickle.query.operators import Aggregate, InnerJoin, Operator, walk
@@ -47,10 +48,11 @@ def prepare(connection: Connection, pgt_id: int, schema: str, name: str, compile
     states: dict[int, StateTable] = {}
     if compiled.tree is not None:
         for aggregate, number in numbered(compiled.tree).items():
-            keys = tuple(column for column in aggregate.columns if column.name in aggregate.keys)
+            keys = key_columns(aggregate)
             positions = _hashable_positions(connection, keys)
             hashable = frozenset(key.name for position, key in enumerate(keys) if position in positions)
-            states[number] = StateTable(pgt_id, number, aggregate, hashable)
+            looks_differ = any(_may_look_different(connection, key.type) for key in keys)
+            states[number] = StateTable(pgt_id, number, aggregate, hashable, looks_differ)
     return Prepared(pgt_id, compiled, storage, states)
 
 
@@ -61,12 +63,17 @@ def joined_aggregates(tree: Operator) -> frozenset[Aggregate]:
 
 
 def _hashable_positions(connection: Connection, columns: Iterable[Column]) -> frozenset[int]:
-    answers: dict[PgType, bool] = {}
-    return frozenset(
-        position
-        for position, column in enumerate(columns)
-        if answers.setdefault(column.type, _has_hash(connection, column.type))
-    )
+    given = tuple(columns)
+    answers = {type_: _has_hash(connection, type_) for type_ in {column.type for column in given}}
+    return frozenset(position for position, column in enumerate(given) if answers[column.type])
+
+
+def _may_look_different(connection: Connection, type_: PgType) -> bool:
+    """Whether equal values may have different texts; those of an enum do not."""
+    if type_.has_one_look:
+        return False
+    row = connection.execute("SELECT typtype <> 'e' FROM pg_type WHERE oid = %s", (type_.oid,)).fetchone()
+    return row is None or bool(row[0])
 
 
 def _has_hash(connection: Connection, type_: PgType) -> bool:

@@ -16,6 +16,7 @@ from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.db import Connection, scalar
 from pgtrickle.model import quote
 from pgtrickle.postgres.weighted import weigh
+from pgtrickle.postgres.wire import send
 from pgtrickle.query import render
 from pgtrickle.query.operators import Operator, Scan
 from pgtrickle.refresh.plan import result_columns, whole_sql
@@ -37,7 +38,7 @@ class Verification:
 
 
 def verify(connection: Connection, stream: StreamTable, prepared: Prepared) -> Verification:
-    """Counts the differing rows, told apart by their exact text form; one consistent view of everything."""
+    """Counts the differing rows; one consistent view of everything."""
     connection.isolation_level = IsolationLevel.REPEATABLE_READ
     try:
         with connection.transaction():
@@ -79,17 +80,19 @@ def _query_at(prepared: Prepared, frontier: str) -> str:
 
 
 def _differences(connection: Connection, prepared: Prepared, expected: str) -> tuple[int, int]:
+    """Missing and extra rows as EXCEPT ALL counts them: by value, or by text where a type has no equality."""
     columns = result_columns(prepared)
-    mine = ", ".join(
-        f"{quote(stored.name)} AS {quote(column.name)}"
-        for stored, column in zip(prepared.storage.columns, columns, strict=True)
-    )
+    pairs = list(zip(prepared.storage.columns, columns, strict=True))
+    mine = ", ".join(f"{quote(stored.name)} AS {quote(column.name)}" for stored, column in pairs)
     actual = f"SELECT {mine} FROM {prepared.storage.qualified}"
     names = [column.name for column in columns]
     both = f"{weigh(expected, names)} UNION ALL {weigh(actual, names, -1)}"
+    hashable = prepared.storage.hashable
+    keys = [quote(c.name) if place in hashable else send(quote(c.name), c.type) for place, c in enumerate(columns)]
+    group = f" GROUP BY {', '.join(keys)}" if keys else ""
     totals = (
         "SELECT ARRAY[coalesce(sum(w) FILTER (WHERE w > 0), 0), coalesce(-sum(w) FILTER (WHERE w < 0), 0)]::bigint[] "
-        f"FROM ({by_image(both, columns)}) AS differences"
+        f"FROM (SELECT sum(w) AS w FROM ({both}) AS rows{group}) AS differences"
     )
     found = scalar(connection, totals)
     assert isinstance(found, list)
