@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from pgtrickle.errors import UsageError
 from pgtrickle.refresh import define
 from pgtrickle.refresh.explain import explain_query, explain_stream_table
 from pgtrickle.refresh.result import RefreshResult
-from pgtrickle.refresh.run import Refresher
+from pgtrickle.refresh.run import UNDER_WAY, Refresher
 from pgtrickle.refresh.verify import Verification, verify
 from pgtrickle.schedule import check_schedule
 
@@ -105,7 +106,12 @@ class Trickle:
                 mode = refresh_mode.upper() if refresh_mode else None
                 define.redefine(self._connection, stream, reason=reason, query=query, refresh_mode=mode)
         if query is not None and stream.is_populated:
-            self._refresher.refresh(stream.pgt_id, full=stream.effective_mode == "FULL")
+            self._refresh_for_sure(stream.pgt_id)
+
+    def _refresh_for_sure(self, pgt_id: int) -> None:
+        """Refreshes, waiting for another refresh that is under way; a suspended table stays as it is."""
+        while self._refresher.refresh(pgt_id).reason == UNDER_WAY:
+            time.sleep(0.2)
 
     def drop_stream_table(self, name: str, cascade: bool = False) -> list[str]:
         """Drops a stream table and, with `cascade`, all that depends on it; returns the stream tables dropped."""

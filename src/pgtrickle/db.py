@@ -23,10 +23,15 @@ SESSION_SETTINGS: Final[dict[str, str]] = {
     "extra_float_digits": "1",
     "bytea_output": "hex",
     "client_encoding": "UTF8",
+    # What we read must be what was committed before each statement, whatever the database's defaults.
+    "default_transaction_isolation": "read committed",
+    "default_transaction_read_only": "off",
+    "default_transaction_deferrable": "off",
     # A refresh may be long and its reader idle in its transaction: no limit of a role may end it half-way.
     "statement_timeout": "0",
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
+    "transaction_timeout": "0",
 }
 """What every session sets first, whatever driver opened it. `search_path` is left to the user: it analyses queries."""
 
@@ -71,9 +76,15 @@ def connect(
 
 def prepare_session(conn: Connection) -> None:
     """Puts `SESSION_SETTINGS` in effect on a session."""
-    conn.execute(
-        "SELECT set_config(name, value, false) FROM unnest(%s::text[], %s::text[]) AS s(name, value)",
-        (list(SESSION_SETTINGS), list(SESSION_SETTINGS.values())),
+    conn.execute(statement(session_sql()))
+
+
+def session_sql() -> str:
+    """The query that does it, for any driver; settings that the server does not know are left out."""
+    values = ", ".join(f"('{name}', '{value}')" for name, value in SESSION_SETTINGS.items())
+    return (
+        f"SELECT set_config(s.name, s.value, false) FROM (VALUES {values}) AS s(name, value) "
+        "JOIN pg_catalog.pg_settings AS known ON lower(known.name) = lower(s.name)"
     )
 
 

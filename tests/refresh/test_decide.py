@@ -18,7 +18,7 @@ USUAL = Circumstances(
     populated=True,
     reinitialize=None,
     initial=False,
-    full_asked=False,
+    full=None,
     max_change_ratio=0.15,
     sources={1: SourceChanges("public.orders", 1000.0, 10, False)},
 )
@@ -41,11 +41,11 @@ TRUNCATED = {1: SourceChanges("public.orders", 0.0, 1, True)}
             "public.orders was truncated",
         ),
         (replace(USUAL, reinitialize="the query was altered"), Action.REINITIALIZE, "the query was altered"),
-        (replace(USUAL, full_asked=True, sources=NONE), Action.FULL, "asked for"),
+        (replace(USUAL, full="full refresh asked for", sources=NONE), Action.FULL, "asked for"),
         (replace(USUAL, initial=True, populated=False), Action.FULL, "first population"),
         (replace(USUAL, populated=False), Action.FULL, "not populated yet"),
         (replace(USUAL, effective_mode="FULL", mode_reason="PT224: window"), Action.FULL, "PT224: window"),
-        (replace(USUAL, suspended=True, full_asked=True), Action.SKIP, "suspended"),
+        (replace(USUAL, suspended=True, full="asked for"), Action.SKIP, "suspended"),
     ],
 )
 def test_rules(given: Circumstances, action: Action, reason: str) -> None:

@@ -20,27 +20,31 @@ from tests.refresh.random_queries import TableDefinition, queries, schemas, stat
 EXAMPLES = int(os.environ.get("PGTRICKLE_RANDOM_EXAMPLES", "12"))
 
 
+Story = tuple[list[TableDefinition], list[str], list[str], list[list[str]]]
+
+
 @st.composite
-def stories(draw: st.DrawFn) -> tuple[list[TableDefinition], list[str], list[list[str]]]:
-    """Tables, queries over them, and windows of statements."""
+def stories(draw: st.DrawFn) -> Story:
+    """Tables with rows, queries over them, and windows of statements."""
     tables = draw(schemas())
     asked = draw(st.lists(queries(tables), min_size=2, max_size=3, unique=True))
     windows = draw(st.lists(st.lists(statements(tables), min_size=1, max_size=5), min_size=2, max_size=4))
-    return tables, asked, windows
+    before = draw(st.lists(statements(tables), max_size=6))
+    return tables, before, asked, windows
 
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 @given(story=stories())
-def test_equals_postgres(
-    story: tuple[list[TableDefinition], list[str], list[list[str]]], playground: str, spark: SparkSession
-) -> None:
-    tables, asked, windows = story
+def test_equals_postgres(story: Story, playground: str, spark: SparkSession) -> None:
+    tables, before, asked, windows = story
     schema = f"r_{uuid4().hex[:10]}"
     dsn = make_conninfo(playground, options=f"-csearch_path={schema}")
     with db.connect(dsn) as connection:
         connection.execute(f"CREATE SCHEMA {schema}")
         for table in tables:
             connection.execute(table.ddl)
+        for statement in before:
+            connection.execute(statement)
         with Trickle(dsn, spark=spark) as trickle:
             for position, query in enumerate(asked):
                 trickle.create_stream_table(f"s{position}", query, refresh_mode="DIFFERENTIAL")

@@ -94,9 +94,9 @@ def by_image(relation: str, columns: tuple[Column, ...]) -> str:
     )
 
 
-def _form(column: Column) -> str:
+def _form(column: Column, alias: str = "") -> str:
     """The column as something that is equal only for equal images."""
-    name = quote(column.name)
+    name = alias + quote(column.name)
     if wire(column.type) is not Wire.TEXT:
         return name
     return f'({send(name, column.type)}) COLLATE "C"'
@@ -107,8 +107,10 @@ def _delete(writer: Connection, storage: Storage, names: tuple[str, ...]) -> int
     if not expected:
         return 0
     targets = tuple(column.name for column in storage.columns)
-    mine = ", ".join(f"t.{quote(name)}" for name in targets)
-    theirs = ", ".join(f"g.{quote(name)}" for name in names)
+    mine = ", ".join(_form(column, "t.") for column in storage.columns)
+    theirs = ", ".join(
+        _form(Column(name, column.type), "g.") for name, column in zip(names, storage.columns, strict=True)
+    )
     deleted = execute(
         writer,
         f"WITH gone AS MATERIALIZED (SELECT *, row_number() OVER () AS pgt_row FROM {_APPLY} WHERE {WEIGHT} < 0), "

@@ -35,7 +35,7 @@ def create_staging(connection: Connection, pgt_id: int, columns: Sequence[Column
     table = f"{STATE_SCHEMA}.{quote(f'stage_{pgt_id}_{uuid4().hex[:12]}')}"
     execute(
         connection,
-        f"CREATE UNLOGGED TABLE {table} ({_definitions(columns)}, part integer) WITH (autovacuum_enabled = off)",
+        f"CREATE UNLOGGED TABLE {table} ({_definitions(columns)}, attempt bigint) WITH (autovacuum_enabled = off)",
     )
     return table
 

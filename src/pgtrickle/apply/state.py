@@ -114,11 +114,10 @@ def _refuse_negative_groups(writer: Connection, state: StateTable, merged: str) 
 def _write_back(writer: Connection, state: StateTable, merged: str) -> None:
     names = [quote(column.name) for column in sql.state_columns(state.aggregate)]
     gone = "m.n = 0" if state.aggregate.keys else "false"
-    at_row = f"FROM {merged} AS m WHERE s.h = m.h AND s.ctid = m.sid"
-    deleted = at_row.replace("FROM", "USING", 1)
-    execute(writer, f"DELETE FROM {state.name} AS s {deleted} AND {gone}")
+    at_row = f"{merged} AS m WHERE s.h = m.h AND s.ctid = m.sid"
+    execute(writer, f"DELETE FROM {state.name} AS s USING {at_row} AND {gone}")
     assignments = ", ".join(f"{name} = m.{name}" for name in names)
-    execute(writer, f"UPDATE {state.name} AS s SET {assignments} {at_row} AND NOT ({gone})")
+    execute(writer, f"UPDATE {state.name} AS s SET {assignments} FROM {at_row} AND NOT ({gone})")
     columns = ", ".join(["h", *names])
     new = f"SELECT {columns} FROM {merged} AS m WHERE sid IS NULL AND NOT ({gone})"
     execute(writer, f"INSERT INTO {state.name} ({columns}) {new}")
@@ -166,7 +165,7 @@ def _regrouped(state: StateTable, wanted: str, rows: str, *, nulls: bool) -> str
     keys = state.aggregate.keys
     if not keys:
         return sql.whole_partials(state.aggregate, rows, state.hashable)
-    equal = " AND ".join(f"q.{quote(key)} = k.{quote(key)}" for key in keys)
+    equal = sql.matching_keys(state.aggregate, "q", "k")
     matches = f"SELECT q.* FROM {wanted} AS k JOIN ({rows}) AS q ON {equal} WHERE {_whole_keys(state, 'k')}"
     if nulls:
         with_nulls = f"SELECT * FROM {wanted} AS k WHERE NOT ({_whole_keys(state, 'k')})"
@@ -184,8 +183,8 @@ def _pipe(source: Connection, query: str, target: Connection, table: str) -> Non
     with (
         source.cursor() as out_cursor,
         target.cursor() as in_cursor,
-        out_cursor.copy(statement(f"COPY ({query}) TO STDOUT (FORMAT binary)")) as outgoing,
-        in_cursor.copy(statement(f"COPY {table} FROM STDIN (FORMAT binary)")) as incoming,
+        out_cursor.copy(statement(f"COPY ({query}) TO STDOUT")) as outgoing,
+        in_cursor.copy(statement(f"COPY {table} FROM STDIN")) as incoming,
     ):
         for block in outgoing:
             incoming.write(block)

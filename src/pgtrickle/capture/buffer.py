@@ -143,13 +143,11 @@ def clean(
     Runs in a READ COMMITTED transaction, after the one that moved a frontier. One cleaner at a time, others pass.
     """
     buffer = buffer_identifier(source_oid)
-    done = (
-        sql.SQL(" AND ").join(
-            sql.SQL("pg_visible_in_snapshot(xid, {}::pg_snapshot)").format(sql.Literal(frontier))
-            for frontier in sorted(set(frontiers))
-        )
-        if frontiers
-        else sql.SQL("true")
+    if not frontiers:
+        return Cleaned(0)  # no consumer known: one may just be coming; the last one that leaves drops the buffer
+    done = sql.SQL(" AND ").join(
+        sql.SQL("pg_visible_in_snapshot(xid, {}::pg_snapshot)").format(sql.Literal(frontier))
+        for frontier in sorted(set(frontiers))
     )
     with conn.transaction():
         row = conn.execute(

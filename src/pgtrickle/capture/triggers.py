@@ -174,8 +174,10 @@ def _carry_out(conn: psycopg.Connection[Any], job: _Job) -> None:
     oid = job.source.table.oid
     if not job.buffer_exists:
         buffer.create(conn, oid, job.columns)
-    elif job.unfit and buffer.widen(conn, oid, job.unfit):
-        buffer.mark(conn, oid)  # values of the old type are lost to consumers that had not read them
+    else:
+        replaced = buffer.widen(conn, oid, job.unfit) if job.unfit else False
+        if replaced or not _intact_triggers(conn, job.source):
+            buffer.mark(conn, oid)  # values of another type, or changes while a trigger was missing, are lost to all
     function = _function(oid)
     conn.execute(
         sql.SQL(
@@ -240,6 +242,16 @@ def _create_triggers(conn: psycopg.Connection[Any], relation: Table, source_oid:
             )
         )
         conn.execute(sql.SQL("ALTER TABLE ONLY {} ENABLE ALWAYS TRIGGER {}").format(table, name))
+
+
+def _intact_triggers(conn: psycopg.Connection[Any], source: Source) -> bool:
+    """Whether all the triggers that were made for the source are there and fire, whatever their function says."""
+    row = conn.execute(
+        "SELECT (SELECT count(*) FROM pg_trigger AS t WHERE t.tgfoid = to_regproc(%s) AND t.tgenabled = 'A')"
+        " >= k.trigger_count FROM pgtrickle.pgt_change_tracking AS k WHERE k.source_relid = %s",
+        (f"{buffer.SCHEMA}.{buffer.function_name(source.table.oid)}", source.table.oid),
+    ).fetchone()
+    return row is not None and bool(row[0])
 
 
 def _triggers_stand(conn: psycopg.Connection[Any], source: Source, body: str) -> bool:

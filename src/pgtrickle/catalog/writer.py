@@ -147,7 +147,8 @@ def mark_refreshed(
     _update(
         conn,
         "UPDATE pgtrickle.pgt_stream_tables SET frontier = %(frontier)s::pg_snapshot, data_timestamp = %(at)s,"
-        " last_refresh_at = clock_timestamp(), status = 'ACTIVE', consecutive_errors = 0, last_error = NULL,"
+        " last_refresh_at = clock_timestamp(), consecutive_errors = 0, last_error = NULL,"
+        " status = CASE WHEN status = 'SUSPENDED' THEN status ELSE 'ACTIVE' END,"
         " is_populated = is_populated OR %(full)s::double precision IS NOT NULL,"
         " last_full_ms = coalesce(%(full)s, last_full_ms),"
         " needs_reinit = needs_reinit AND %(full)s::double precision IS NULL,"
@@ -245,7 +246,8 @@ def record_no_data(
     conn.execute("SET LOCAL synchronous_commit = off")
     conn.execute(
         "WITH moved AS (UPDATE pgtrickle.pgt_stream_tables SET frontier = %(frontier)s::pg_snapshot,"
-        " data_timestamp = %(at)s, last_refresh_at = clock_timestamp(), status = 'ACTIVE', consecutive_errors = 0,"
+        " data_timestamp = %(at)s, last_refresh_at = clock_timestamp(), consecutive_errors = 0,"
+        " status = CASE WHEN status = 'SUSPENDED' THEN status ELSE 'ACTIVE' END,"
         " last_error = NULL WHERE pgt_id = %(pgt_id)s RETURNING pgt_id)"
         " INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, started_at, finished_at, action, status, initiated_by,"
         " reason, snapshot, data_timestamp, duration_ms)"

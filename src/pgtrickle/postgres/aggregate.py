@@ -25,6 +25,7 @@ _INT2, _INT4, _INT8, _NUMERIC = 21, 23, 20, 1700
 _BIGINT = PgType(20, "bigint")
 _ANY_NUMERIC = PgType(1700, "numeric")
 _LEFT = "rows_left"
+_FIRST_USER_OID = 16384
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +105,14 @@ def _call_state(call: AggregateCall, prefix: str) -> CallState:
             return _integer_sum(call, prefix, call.argument)
         if call.argument.type.oid == _NUMERIC:
             return _numeric_sum(call, prefix, call.argument)
-    if call.plain and call.function in {"min", "max"} and call.argument is not None:
+    if call.plain and call.function in {"min", "max"} and call.argument is not None and _built_in(call.argument.type):
         return _extreme(call, prefix, call.argument)
     return _recomputed(call, prefix)
+
+
+def _built_in(type_: PgType) -> bool:
+    """Whether the type is PostgreSQL's own, so that `<=` and `=` mean its order whatever the search path."""
+    return type_.oid < _FIRST_USER_OID
 
 
 def _summed(totals: dict[str, tuple[PgType, str]], finish: str) -> CallState:
@@ -208,8 +214,11 @@ def hash_keys(keys: tuple[str, ...], hashable: frozenset[str], alias: str = "") 
 
 
 def same_keys(keys: tuple[str, ...], left: str, right: str) -> str:
-    """SQL that compares two rows' keys, NULLs being equal."""
-    return " AND ".join(f"{left}.{quote(key)} IS NOT DISTINCT FROM {right}.{quote(key)}" for key in keys) or "true"
+    """SQL that compares two rows' keys as GROUP BY does: by each type's own equality, NULLs being equal."""
+    if not keys:
+        return "true"
+    one, other = (", ".join(f"{side}.{quote(key)}" for key in keys) for side in (left, right))
+    return f"ROW({one})::record = ROW({other})::record"
 
 
 def whole_partials(aggregate: Aggregate, relation: str, hashable: frozenset[str]) -> str:
@@ -293,3 +302,14 @@ def output_changes(aggregate: Aggregate, merged: str) -> str:
         f"WHERE (({existed}) IS DISTINCT FROM ({exists}) OR ROW({old_row})::record *<> ROW({new_row})::record) "
         f"AND CASE WHEN v.{WEIGHT} < 0 THEN {existed} ELSE {exists} END"
     )
+
+
+def matching_keys(aggregate: Aggregate, left: str, right: str) -> str:
+    """SQL that compares two rows' keys, none of them NULL, so that an index can serve where the type is built in."""
+    tests = [
+        f"{left}.{quote(key.name)} = {right}.{quote(key.name)}"
+        if _built_in(key.type)
+        else same_keys((key.name,), left, right)
+        for key in key_columns(aggregate)
+    ]
+    return " AND ".join(tests) or "true"

@@ -21,7 +21,8 @@ WITH RECURSIVE source AS (
     ON i.inhparent = t.oid
 ), line AS (
     SELECT jsonb_build_array('relation', c.oid, n.nspname, c.relname, c.relkind, c.relrowsecurity,
-           (SELECT jsonb_agg(t.oid ORDER BY t.oid) FROM tree t WHERE t.root = c.oid)) AS text
+           (SELECT jsonb_agg(jsonb_build_array(t.oid, f.relfilenode) ORDER BY t.oid)
+            FROM tree t JOIN pg_catalog.pg_class f ON f.oid = t.oid WHERE t.root = c.oid)) AS text
     FROM source s JOIN pg_catalog.pg_class c ON c.oid = s.oid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     UNION ALL
     SELECT jsonb_build_array('column', a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod, a.attcollation,

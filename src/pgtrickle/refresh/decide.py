@@ -31,7 +31,7 @@ class SourceChanges:
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """All a decision depends on."""
+    """All a decision depends on; `full` is the reason for a full refresh that was asked for."""
 
     table: str
     refresh_mode: str
@@ -41,7 +41,7 @@ class Circumstances:
     populated: bool
     reinitialize: str | None
     initial: bool
-    full_asked: bool
+    full: str | None
     max_change_ratio: float
     sources: Mapping[int, SourceChanges]
 
@@ -57,11 +57,11 @@ class Decision:
 def decide(given: Circumstances) -> Decision:
     """The first rule that applies; a DIFFERENTIAL table never runs FULL without saying so."""
     if given.suspended:
-        return Decision(Action.SKIP, "the stream table is suspended")
+        return Decision(Action.SKIP, "the stream table is suspended: resume it with status ACTIVE")
     if given.initial:
         return Decision(Action.FULL, "first population")
-    if given.full_asked:
-        return Decision(Action.FULL, "full refresh asked for")
+    if given.full:
+        return Decision(Action.FULL, given.full)
     if given.effective_mode == "FULL":
         return Decision(Action.FULL, given.mode_reason or "refresh mode is FULL")
     if not given.populated:

@@ -6,7 +6,7 @@ populated by its next refresh, at a snapshot taken after the commit, so no lock 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import psycopg
 
@@ -22,6 +22,7 @@ from pgtrickle.errors import StateError, Unsupported, UsageError
 from pgtrickle.model import Table, quote
 from pgtrickle.query.compile import Compiled, compile_query
 from pgtrickle.query.fingerprint import fingerprint
+from pgtrickle.refresh.lock import wait_for_refresh
 from pgtrickle.refresh.prepared import Prepared, joined_aggregates, prepare
 
 MODES = ("AUTO", "FULL", "DIFFERENTIAL")
@@ -59,7 +60,7 @@ def load(connection: Connection, stream: StreamTable) -> Prepared:
     with connection.transaction():
         compiled = compile_query(connection, stream.defining_query, search_path=stream.search_path)
     if stream.effective_mode == "FULL":
-        compiled = replace(compiled, tree=None)
+        compiled = compiled.without_tree()
     return prepare(connection, stream.pgt_id, stream.pgt_schema, stream.pgt_name, compiled)
 
 
@@ -73,6 +74,7 @@ def redefine(
 ) -> None:
     """Defines the table anew, on another query or mode or on changed sources; its next refresh is from scratch."""
     with connection.transaction():
+        wait_for_refresh(connection, stream.pgt_id, str(stream))
         path = stream.search_path if query is None else _search_path(connection)
         text = query or stream.defining_query
         compiled, mode = _compile(connection, text, path, refresh_mode or stream.refresh_mode)
@@ -89,6 +91,7 @@ def redefine(
 def drop(connection: Connection, stream: StreamTable, *, cascade: bool) -> list[str]:
     """Drops a stream table and, with `cascade`, those built on it; returns their names."""
     with connection.transaction():
+        wait_for_refresh(connection, stream.pgt_id, str(stream))
         dropped: list[str] = []
         for consumer in catalog.consumers_of(connection, stream.pgt_relid):
             if not cascade:
@@ -116,13 +119,13 @@ def _compile(connection: Connection, query: str, search_path: str, refresh_mode:
         )
     compiled = compile_query(connection, query, search_path=search_path)
     if refresh_mode == "FULL":
-        return replace(compiled, tree=None), Mode(refresh_mode, "FULL", "refresh mode is FULL")
+        return compiled.without_tree(), Mode(refresh_mode, "FULL", "refresh mode is FULL")
     refusal = compiled.refusal or _capture_refusal(connection, compiled)
     if refusal is None:
         return compiled, Mode(refresh_mode, "DIFFERENTIAL", None)
     if refresh_mode == "DIFFERENTIAL":
         raise refusal
-    return replace(compiled, tree=None), Mode(refresh_mode, "FULL", str(refusal))
+    return compiled.without_tree(), Mode(refresh_mode, "FULL", str(refusal))
 
 
 def _capture_refusal(connection: Connection, compiled: Compiled) -> Unsupported | None:

@@ -26,6 +26,7 @@ class Prepared:
     compiled: Compiled
     storage: Storage
     states: dict[int, StateTable]
+    lockable: tuple[Table, ...]
 
     @property
     def tree(self) -> Operator:
@@ -53,7 +54,16 @@ def prepare(connection: Connection, pgt_id: int, schema: str, name: str, compile
             hashable = frozenset(key.name for position, key in enumerate(keys) if position in positions)
             looks_differ = any(_may_look_different(connection, key.type) for key in keys)
             states[number] = StateTable(pgt_id, number, aggregate, hashable, looks_differ)
-    return Prepared(pgt_id, compiled, storage, states)
+    return Prepared(pgt_id, compiled, storage, states, _lockable(connection, compiled))
+
+
+def _lockable(connection: Connection, compiled: Compiled) -> tuple[Table, ...]:
+    """The sources that can be locked against DDL: tables, on which the role has more than rights to some columns."""
+    tables = {source.table.oid: source.table for source in compiled.analysis.sources if source.kind in {"r", "p"}}
+    allowed = connection.execute(
+        "SELECT oid FROM unnest(%s::oid[]) AS oid WHERE has_table_privilege(oid, 'SELECT')", (list(tables),)
+    ).fetchall()
+    return tuple(tables[int(str(oid))] for (oid,) in allowed)
 
 
 def joined_aggregates(tree: Operator) -> frozenset[Aggregate]:

@@ -11,7 +11,6 @@ Spark is imported where work begins: a refresh with nothing to do, and all that 
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -36,19 +35,31 @@ from pgtrickle.refresh import facts as ask
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.decide import Action, Circumstances, Decision, SourceChanges, decide
 from pgtrickle.refresh.define import load, redefine
+from pgtrickle.refresh.failure import ValueProblem, as_ours, known_failures
+from pgtrickle.refresh.lock import refresh_lock
 from pgtrickle.refresh.plan import Window, is_small, plan_delta, plan_full, result_columns
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.spark.facts import Facts
+from pgtrickle.spark.flow import Physical
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LOCK_CLASS = 0x7067_7472  # "pgtr": first key of every stream table's advisory lock
+    from pgtrickle.refresh.stages import StageRunner
+
+UNDER_WAY = "another refresh of the table is under way"
 _MOST_REDEFINITIONS = 3
 _LOCK_TIMEOUT = "10s"
 _CHANGED = "the definition of a source changed"
-_TRY_AGAIN = "correct the data or the query: nothing is lost, the next refresh tries again"
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The snapshot a refresh brings its table to, and the time it was taken."""
+
+    snapshot: str
+    at: datetime
 
 
 class _SourceGone(Exception):
@@ -68,12 +79,11 @@ class Refresher:
     def refresh(self, pgt_id: int, *, full: bool = False, initiated_by: str = "MANUAL") -> RefreshResult:
         """Refreshes one stream table. Raises what went wrong, after recording it."""
         connections = self._open()
-        with _refresh_lock(connections.aside, pgt_id) as locked:
+        with refresh_lock(connections.aside, pgt_id) as locked:
             if not locked:
-                return _skipped(connections.aside, pgt_id, initiated_by, "another refresh of the table is under way")
-            if record.close_abandoned(connections.aside, pgt_id):
-                stage.drop_orphans(connections.aside, pgt_id)
-            return _Refresh(self, connections, pgt_id, full, initiated_by).run()
+                return _skipped(connections.aside, pgt_id, initiated_by, UNDER_WAY)
+            record.close_abandoned(connections.aside, pgt_id)
+            return _Refresh(self, connections, pgt_id, initiated_by, "full refresh asked for" if full else None).run()
 
     def close(self) -> None:
         if self._connections is not None:
@@ -115,8 +125,9 @@ class _Refresh:
     owner: Refresher
     connections: Connections
     pgt_id: int
-    full: bool
     initiated_by: str
+    full: str | None
+    stream: StreamTable | None = None
     decision: Decision | None = None
     refresh_id: int | None = None
     phases: dict[str, float] = field(default_factory=dict)
@@ -127,28 +138,40 @@ class _Refresh:
             return self._run()
         except Refused:
             raise
-        except _failures() as error:
-            raised = _as_ours(error)
+        except Exception as error:
+            raised = as_ours(error)
             self._fail(raised)
+            if not isinstance(error, known_failures()):
+                raise
+            if isinstance(raised, ValueProblem) and self._may_run_full():
+                reason = f"a differential refresh could not be computed: {raised.message}"
+                return _Refresh(self.owner, self.connections, self.pgt_id, self.initiated_by, reason).run()
             raise raised from error
+
+    def _may_run_full(self) -> bool:
+        """AUTO may, and says so: a delta can meet values and pairs of rows that the present no longer has."""
+        differential = self.decision is not None and self.decision.action is Action.DIFFERENTIAL
+        return differential and self.stream is not None and self.stream.refresh_mode == "AUTO"
 
     def _run(self) -> RefreshResult:
         prepared = self.owner.known(self.pgt_id) or self.owner.prepared(self._stream())
         for _ in range(_MOST_REDEFINITIONS):
             try:
-                with self._snapshot(prepared) as (until, at):
-                    stream = self._stream()
+                with self._snapshot(prepared) as moment:
+                    self.stream = stream = self._stream()
                     if self.owner.prepared(stream) is not prepared:
                         prepared = self.owner.prepared(stream)
                         continue
                     captured = [] if stream.effective_mode == "FULL" else [table.oid for table in prepared.sources]
                     pending = window.pending(self.connections.reader, captured, stream.frontier)
                     outdated = self._outdated(stream, prepared, pending)
-                    if outdated is None:
-                        return self._refresh(stream, prepared, pending, until, at)
+                    result = None if outdated else self._refresh(stream, prepared, pending, moment)
             except _SourceGone:  # dropped or renamed: PostgreSQL's word on the query is the clearest there is
-                stream, outdated = self._stream(), _CHANGED
-            redefine(self.connections.aside, stream, reason=outdated)
+                stream, outdated, result = self._stream(), _CHANGED, None
+            if result is not None:
+                self._clean(prepared, captured, result)
+                return result
+            redefine(self.connections.aside, stream, reason=outdated or _CHANGED)
             prepared = self.owner.prepared(self._stream())
         raise StateError(
             "the sources keep changing their definition", code="PT342", hint="refresh again when no DDL is under way"
@@ -158,7 +181,10 @@ class _Refresh:
         """Why the table must be defined anew on its sources, if it must."""
         now = fingerprint(self.connections.reader, prepared.compiled.analysis.dependencies)
         if now != stream.source_fingerprint:
-            return _CHANGED
+            truncated = [
+                str(table) for table in prepared.sources if table.oid in pending and pending[table.oid].truncated
+            ]
+            return f"{', '.join(truncated)} was truncated or altered" if truncated else _CHANGED
         lost = [str(table) for table in prepared.sources if table.oid in pending and not pending[table.oid].captured]
         return f"a trigger was missing or disabled on {', '.join(lost)}" if lost else None
 
@@ -169,12 +195,12 @@ class _Refresh:
         return stream
 
     @contextmanager
-    def _snapshot(self, prepared: Prepared) -> Iterator[tuple[str, datetime]]:
+    def _snapshot(self, prepared: Prepared) -> Iterator[Moment]:
         """A transaction at one snapshot, with the sources protected from DDL while it is read."""
         reader = self.connections.reader
         with reader.transaction():
-            if prepared.sources:
-                tables = ", ".join(table.qualified for table in prepared.sources)
+            if prepared.lockable:
+                tables = ", ".join(table.qualified for table in prepared.lockable)
                 db.execute(reader, f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")  # utility: takes no snapshot yet
                 try:
                     db.execute(reader, f"LOCK TABLE {tables} IN ACCESS SHARE MODE")
@@ -183,15 +209,10 @@ class _Refresh:
             row = reader.execute("SELECT pg_current_snapshot()::text, clock_timestamp()").fetchone()
             assert row is not None
             assert isinstance(row[1], datetime)
-            yield str(row[0]), row[1]
+            yield Moment(str(row[0]), row[1])
 
     def _refresh(
-        self,
-        stream: StreamTable,
-        prepared: Prepared,
-        pending: dict[int, window.Pending],
-        until: str,
-        at: datetime,
+        self, stream: StreamTable, prepared: Prepared, pending: dict[int, window.Pending], moment: Moment
     ) -> RefreshResult:
         changes = {oid: found.changes for oid, found in pending.items()}
         facts = self._facts(prepared, changes) if any(changes.values()) else Facts({}, changes)
@@ -201,11 +222,11 @@ class _Refresh:
         if decision.action is Action.SKIP:
             return _skipped(self.connections.aside, self.pgt_id, self.initiated_by, decision.reason)
         if decision.action is Action.NO_DATA:
-            return self._nothing(decision, until, at)
+            return self._nothing(decision, moment)
+        stage.drop_orphans(self.connections.aside, self.pgt_id)
         self.refresh_id = record.start_refresh(self.connections.aside, self.pgt_id, initiated_by=self.initiated_by)
-        result = self._work(stream, prepared, decision, facts, self.refresh_id, until, at)
+        result = self._work(stream, prepared, decision, facts, moment)
         self.refresh_id = self.decision = None  # committed: should the clean-up fail, that is a failure of its own
-        self._clean(prepared)
         return result
 
     def _facts(self, prepared: Prepared, changes: Mapping[int, int]) -> Facts:
@@ -229,12 +250,12 @@ class _Refresh:
             populated=stream.is_populated,
             reinitialize=stream.reinit_reason if stream.needs_reinit else None,
             initial=self.initiated_by == "INITIAL",
-            full_asked=self.full,
+            full=self.full,
             max_change_ratio=self.owner.settings.differential_max_change_ratio,
             sources=sources,
         )
 
-    def _nothing(self, decision: Decision, until: str, at: datetime) -> RefreshResult:
+    def _nothing(self, decision: Decision, moment: Moment) -> RefreshResult:
         aside = self.connections.aside
         with aside.transaction():
             record.record_no_data(
@@ -242,37 +263,21 @@ class _Refresh:
                 self.pgt_id,
                 initiated_by=self.initiated_by,
                 reason=decision.reason,
-                frontier=until,
-                data_timestamp=at,
+                frontier=moment.snapshot,
+                data_timestamp=moment.at,
                 duration_ms=self._elapsed(),
             )
         return RefreshResult(decision.action, decision.reason, duration_ms=self._elapsed(), phases=self.phases)
 
     def _work(
-        self,
-        stream: StreamTable,
-        prepared: Prepared,
-        decision: Decision,
-        facts: Facts,
-        refresh_id: int,
-        until: str,
-        at: datetime,
+        self, stream: StreamTable, prepared: Prepared, decision: Decision, facts: Facts, moment: Moment
     ) -> RefreshResult:
-        from pgtrickle.refresh.stages import StageRunner
-        from pgtrickle.spark.worker import Snapshot
-
+        """Spark, then the one transaction."""
         facts = facts if facts.tables else self._facts(prepared, facts.changes)
         whole = decision.action is not Action.DIFFERENTIAL
-        changed = frozenset(oid for oid, count in facts.changes.items() if count)
-        if whole:
-            physical = plan_full(prepared, facts)
-        else:
-            physical = plan_delta(prepared, facts, Window(stream.frontier, until, changed))
-        exported = str(db.scalar(self.connections.reader, "SELECT pg_export_snapshot()"))
-        small = is_small(physical, facts, whole=whole)
-        session = self.owner.session()
+        physical = self._plan(stream, prepared, facts, moment, whole=whole)
+        runner = self._runner(prepared, whole=whole, small=is_small(physical, facts, whole=whole))
         self._time("plan")
-        runner = StageRunner(prepared, self.connections, session, Snapshot(self.owner.dsn, exported), whole, small)
         writer = self.connections.writer
         try:
             with writer.transaction():
@@ -281,10 +286,7 @@ class _Refresh:
                 apply = merge.replace if whole else merge.apply_delta
                 applied = apply(writer, prepared.storage, relation, result_columns(prepared))
                 self._time("apply")
-                full_ms = self._elapsed() if whole else None
-                record.mark_refreshed(writer, self.pgt_id, frontier=until, data_timestamp=at, full_ms=full_ms)
-                total = sum(facts.changes.values())
-                result = self._finish(writer, refresh_id, decision, applied, total, until, at)
+                result = self._finish(writer, decision, applied, sum(facts.changes.values()), moment, whole=whole)
                 _notify(writer, stream, result)
                 failpoints.reach("before-commit")
             failpoints.reach("after-commit")
@@ -292,86 +294,88 @@ class _Refresh:
             runner.drop_staging()
         return result
 
+    def _plan(self, stream: StreamTable, prepared: Prepared, facts: Facts, moment: Moment, *, whole: bool) -> Physical:
+        if whole:
+            return plan_full(prepared, facts)
+        changed = frozenset(oid for oid, count in facts.changes.items() if count)
+        return plan_delta(prepared, facts, Window(stream.frontier, moment.snapshot, changed))
+
+    def _runner(self, prepared: Prepared, *, whole: bool, small: bool) -> StageRunner:
+        from pgtrickle.refresh.stages import StageRunner
+        from pgtrickle.spark.worker import Snapshot
+
+        exported = str(db.scalar(self.connections.reader, "SELECT pg_export_snapshot()"))
+        snapshot = Snapshot(self.owner.dsn, exported)
+        return StageRunner(prepared, self.connections, self.owner.session(), snapshot, whole, small)
+
     def _finish(
         self,
-        connection: Connection,
-        refresh_id: int,
+        writer: Connection,
         decision: Decision,
         applied: merge.Applied,
         changes: int,
-        until: str,
-        at: datetime,
+        moment: Moment,
+        *,
+        whole: bool,
     ) -> RefreshResult:
-        duration = record.finish_refresh(
-            connection,
-            refresh_id,
+        """Moves the frontier and closes the history row."""
+        assert self.refresh_id is not None
+        full_ms = self._elapsed() if whole else None
+        record.mark_refreshed(writer, self.pgt_id, frontier=moment.snapshot, data_timestamp=moment.at, full_ms=full_ms)
+        record.finish_refresh(
+            writer,
+            self.refresh_id,
             status="COMPLETED",
             action=decision.action,
             reason=decision.reason,
             rows_inserted=applied.inserted,
             rows_deleted=applied.deleted,
             changes_read=changes,
-            snapshot=until,
-            data_timestamp=at,
+            snapshot=moment.snapshot,
+            data_timestamp=moment.at,
             phases=self.phases,
         )
-        return RefreshResult(
-            decision.action,
-            decision.reason,
-            applied.inserted,
-            applied.deleted,
-            changes,
-            max(duration, self._elapsed()),
-            self.phases,
-        )
+        counts = (applied.inserted, applied.deleted, changes)
+        return RefreshResult(decision.action, decision.reason, *counts, self._elapsed(), self.phases)
 
     def _fail(self, error: Error) -> None:
-        """Records a failure and counts it; the connection aside is not part of what failed."""
-        aside = self.connections.aside
-        with aside.transaction():
-            refresh_id = self.refresh_id or record.start_refresh(aside, self.pgt_id, initiated_by=self.initiated_by)
-            record.finish_refresh(
-                aside,
-                refresh_id,
-                status="FAILED",
-                action=self.decision.action if self.decision else None,
-                reason=self.decision.reason if self.decision else None,
-                phases=self.phases,
-                error_code=error.code,
-                error=error.message,
-            )
-            most = self.owner.settings.max_consecutive_errors
-            record.mark_failed(aside, self.pgt_id, str(error), max_consecutive_errors=most)
+        """Records a failure and counts it; if that fails too, the first error is the one to tell, with a note."""
+        try:
+            with self.connections.aside.transaction():
+                self._record_failure(error)
+        except psycopg.Error as second:
+            error.add_note(f"the failure could not be recorded: {second}")
 
-    def _clean(self, prepared: Prepared) -> None:
-        """Removes from the buffers what every consumer has applied."""
-        for table in prepared.sources:
-            consumers = catalog.consumers_of(self.connections.aside, table.oid)
+    def _record_failure(self, error: Error) -> None:
+        aside = self.connections.aside
+        refresh_id = self.refresh_id or record.start_refresh(aside, self.pgt_id, initiated_by=self.initiated_by)
+        record.finish_refresh(
+            aside,
+            refresh_id,
+            status="FAILED",
+            action=self.decision.action if self.decision else None,
+            reason=self.decision.reason if self.decision else None,
+            phases=self.phases,
+            error_code=error.code,
+            error=error.message,
+        )
+        most = self.owner.settings.max_consecutive_errors
+        record.mark_failed(aside, self.pgt_id, str(error), max_consecutive_errors=most)
+
+    def _clean(self, prepared: Prepared, captured: list[int], result: RefreshResult) -> None:
+        """Removes from the buffers what every consumer has applied; after the snapshot, which would hold it back."""
+        if result.action in {Action.NO_DATA, Action.SKIP}:
+            return
+        for oid in captured:
+            consumers = catalog.consumers_of(self.connections.aside, oid)
             frontiers = [consumer.frontier for consumer in consumers if consumer.effective_mode != "FULL"]
-            buffer.clean(
-                self.connections.aside, table.oid, frontiers, use_truncate=self.owner.settings.cleanup_use_truncate
-            )
+            buffer.clean(self.connections.aside, oid, frontiers, use_truncate=self.owner.settings.cleanup_use_truncate)
 
     def _elapsed(self) -> float:
         return (time.perf_counter() - self.started) * 1000
 
     def _time(self, phase: str) -> None:
         self.phases[phase] = round(self._elapsed() - sum(self.phases.values()), 3)
-
-
-@contextmanager
-def _refresh_lock(connection: Connection, pgt_id: int) -> Iterator[bool]:
-    """The stream table's lock for this session; false if another session refreshes it now."""
-    row = connection.execute("SELECT pg_try_advisory_lock(%s, %s)", (_LOCK_CLASS, pgt_id)).fetchone()
-    assert row is not None
-    if not row[0]:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        if not connection.closed:
-            connection.execute("SELECT pg_advisory_unlock(%s, %s)", (_LOCK_CLASS, pgt_id))
 
 
 def _skipped(connection: Connection, pgt_id: int, initiated_by: str, reason: str) -> RefreshResult:
@@ -390,24 +394,3 @@ def _notify(connection: Connection, stream: StreamTable, result: RefreshResult) 
         "rows_deleted": result.rows_deleted,
     }
     connection.execute("SELECT pg_notify('pg_trickle_alert', %s)", (json.dumps(message),))
-
-
-def _failures() -> tuple[type[Exception], ...]:
-    """What a refresh may fail with; asked only once something was raised."""
-    from pyspark.errors import PySparkException
-
-    return Error, psycopg.Error, PySparkException
-
-
-def _as_ours(error: Exception) -> Error:
-    """The failure as one of our errors, in PostgreSQL's words where they are in there."""
-    if isinstance(error, Error):
-        return error
-    if isinstance(error, psycopg.Error):
-        message = error.diag.message_primary or str(error)
-        return StateError(f"PostgreSQL refused: {message}", code="PT340", hint=error.diag.message_hint or _TRY_AGAIN)
-    found = re.search(r"ERROR:\s*(.+)", str(error))
-    if found:
-        return StateError(f"PostgreSQL refused: {found.group(1).strip()}", code="PT340", hint=_TRY_AGAIN)
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return StateError(f"Spark failed: {lines[-1] if lines else type(error).__name__}", code="PT341")

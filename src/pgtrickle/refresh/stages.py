@@ -12,7 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pgtrickle import failpoints
 from pgtrickle.apply import stage, state
-from pgtrickle.db import statement
+from pgtrickle.db import scalar, statement
+from pgtrickle.errors import StateError
+from pgtrickle.model import quote
 from pgtrickle.postgres.weighted import Step, run_steps
 from pgtrickle.postgres.wire import WEIGHT, Wire, wire
 from pgtrickle.refresh.connections import Connections
@@ -78,15 +80,18 @@ class StageRunner:
             rows = to_driver(frame)
             failpoints.reach("spark-done")
             table = stage.land_arrow(self.connections.writer, f"pgt_land_{self._landings}", flow.columns, rows)
-        else:
-            table = stage.create_staging(self.connections.aside, self.prepared.pgt_id, flow.columns)
-            self._staging.append(table)
-            failpoints.reach("staging-created")
-            to_staging(frame, self.snapshot.dsn, table)
-            failpoints.reach("spark-done")
+            failpoints.reach("landed")
+            return run_steps(f"SELECT {_names(flow)} FROM {table}", steps)
+        table = stage.create_staging(self.connections.aside, self.prepared.pgt_id, flow.columns)
+        self._staging.append(table)
+        failpoints.reach("staging-created")
+        landed = to_staging(frame, self.snapshot.dsn, table)
+        failpoints.reach("spark-done")
+        counted = f"FROM {table} WHERE attempt = ANY ('{{{', '.join(map(str, landed.attempts))}}}'::bigint[])"
+        if scalar(self.connections.writer, f"SELECT count(*) {counted}") != landed.rows:
+            raise StateError(f"not all {landed.rows} rows landed in {table}", code="PT345", hint="refresh again")
         failpoints.reach("landed")
-        names = ", ".join([*(f'"{column.name}"' for column in flow.columns), WEIGHT])
-        return run_steps(f"SELECT {names} FROM {table}", steps)
+        return run_steps(f"SELECT {_names(flow)} {counted}", steps)
 
     def _merge(self, number: int, landed: str) -> None:
         kept = self.prepared.states[number]
@@ -104,3 +109,7 @@ class StageRunner:
         names = [column.name for column in flow.columns] + [WEIGHT]
         values = list(zip(*rows, strict=True)) if rows else [()] * len(names)
         return pa.table({n: pa.array(list(v), t) for n, v, t in zip(names, values, types, strict=True)})
+
+
+def _names(flow: Flow) -> str:
+    return ", ".join([*(quote(column.name) for column in flow.columns), WEIGHT])

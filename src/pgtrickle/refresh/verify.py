@@ -12,8 +12,9 @@ from psycopg import IsolationLevel
 
 from pgtrickle.apply.merge import by_image
 from pgtrickle.capture import window
+from pgtrickle.capture.buffer import SCHEMA, buffer_name
 from pgtrickle.catalog.reader import StreamTable
-from pgtrickle.db import Connection, scalar
+from pgtrickle.db import Connection, execute, scalar
 from pgtrickle.model import quote
 from pgtrickle.postgres.weighted import weigh
 from pgtrickle.postgres.wire import send
@@ -42,6 +43,9 @@ def verify(connection: Connection, stream: StreamTable, prepared: Prepared) -> V
     connection.isolation_level = IsolationLevel.REPEATABLE_READ
     try:
         with connection.transaction():
+            if stream.effective_mode != "FULL":  # before the snapshot: a buffer truncated after it would read as empty
+                buffers = ", ".join(f"{SCHEMA}.{buffer_name(table.oid)}" for table in prepared.sources)
+                execute(connection, f"LOCK TABLE {buffers} IN ACCESS SHARE MODE")
             frontier = str(
                 scalar(
                     connection, f"SELECT frontier::text FROM pgtrickle.pgt_stream_tables WHERE pgt_id = {stream.pgt_id}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
@@ -13,7 +15,15 @@ def to_driver(frame: DataFrame) -> pa.Table:
     return frame.toArrow()
 
 
-def to_staging(frame: DataFrame, dsn: str, table: str) -> int:
-    """Lets each task copy its rows into `table`; returns how many landed."""
-    counts = frame.mapInArrow(worker.land(dsn, table), "landed bigint").toArrow()
-    return int(sum(counts["landed"].to_pylist()))
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """What is in a staging table: the attempts whose rows count, and how many rows they have."""
+
+    attempts: tuple[int, ...]
+    rows: int
+
+
+def to_staging(frame: DataFrame, dsn: str, table: str) -> Landed:
+    """Lets each task copy its rows into `table`."""
+    told = frame.mapInArrow(worker.land(dsn, table), "attempt bigint, landed bigint").toArrow()
+    return Landed(tuple(told["attempt"].to_pylist()), sum(told["landed"].to_pylist()))

@@ -37,8 +37,8 @@ from pgtrickle.spark.flow import (
 )
 from pgtrickle.spark.full import FullLowering, concat, evaluate_steps, numbered, residual, spark_keys
 
-LARGE_WINDOW = 20_000
-"""Weighted rows above which a window's buffer is joined with the table it meets where both are, by each task."""
+LARGE_WINDOW = 40_000
+"""Weighted rows (two an update) above which each task's query joins its share of the buffer with the table it meets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +159,8 @@ class _DeltaLowering:
         scans = tuple(node for node in walk(operand) if isinstance(node, Scan))
         cost = read_cost(self.facts, flow.rows, scans, on.equalities)
         keys = spark_keys(on.equalities, flow.columns + operand.columns)
+        if any(isinstance(node, Aggregate) for node in walk(operand)):
+            keys = ()  # its groups are PostgreSQL's to compute: a scan is of tables
         if keys and not cost.prefers_lookup:
             self._choose(operand, "scan", cost, flow)
             scanned = FullLowering(self.tree, self.facts, self.names.merged).evaluated(operand)

@@ -25,6 +25,7 @@ from pyspark.sql import SparkSession
 from pgtrickle.directories import cache_home
 from pgtrickle.errors import EnvironmentProblem
 from pgtrickle.spark import java
+from pgtrickle.spark.facts import LOOKUP_BATCH
 
 SQL_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
@@ -32,6 +33,7 @@ SQL_SETTINGS = {
     "spark.sql.adaptive.enabled": "false",  # re-planning costs more than it saves on small deltas
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.pyspark.fallback.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(LOOKUP_BATCH),
     "spark.sql.leafNodeDefaultParallelism": "1",  # what the driver hands over is small: one task
 }
 

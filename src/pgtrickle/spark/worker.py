@@ -51,8 +51,8 @@ def _connection(dsn: str) -> adbc.Connection:
         return _kept[dsn]
     connection = adbc.connect(dsn, autocommit=True)
     with connection.cursor() as cursor:
-        for name, value in db.SESSION_SETTINGS.items():
-            cursor.execute(f"SET {name} = '{value}'")
+        cursor.execute(db.session_sql())
+        cursor.fetchall()
     _kept[dsn] = connection
     return connection
 
@@ -123,20 +123,21 @@ def _arrays(columns: list[pa.Array]) -> pa.RecordBatch:
 
 
 def land(dsn: str, table: str) -> Callable[[Batches], Batches]:
-    """Copies the rows of a task into a staging table, once even if the task is tried again; yields their number."""
+    """Copies the rows of a task into a staging table, under the attempt's number; yields that, and how many.
+
+    Spark may run a task twice, even at once: the driver hears of one attempt a task, and reads the rows of those.
+    """
 
     def run(batches: Batches) -> Batches:
         context = TaskContext.get()
         assert context is not None
-        part, landed = context.partitionId(), 0
+        attempt, landed = context.taskAttemptId(), 0
         with psycopg.connect(dsn) as connection:
             db.prepare_session(connection)
-            if context.attemptNumber() > 0:
-                connection.execute(f"DELETE FROM {table} WHERE part = %s", (part,))
             for batch in batches:
                 rows = pa.Table.from_batches([batch])
                 landed += rows.num_rows
-                copy_arrow(connection, table, rows.append_column("part", pa.repeat(part, rows.num_rows)))
-        yield pa.RecordBatch.from_pydict({"landed": [landed]})
+                copy_arrow(connection, table, rows.append_column("attempt", pa.repeat(attempt, rows.num_rows)))
+        yield pa.RecordBatch.from_pydict({"attempt": [attempt], "landed": [landed]})
 
     return run

@@ -1,0 +1,47 @@
+"""What went wrong in a refresh, as one of our errors, in PostgreSQL's own words where they are in there."""
+
+from __future__ import annotations
+
+import re
+
+import psycopg
+
+from pgtrickle.errors import Error, StateError
+
+_CORRECT_OR_RETRY = "correct the data or the query, then refresh again; `pgtrickle history` has the failed ones"
+_DATA_EXCEPTION = "22"  # the SQLSTATE class of values that cannot be computed with
+
+
+class ValueProblem(StateError):
+    """An expression failed on a value, which may have been there only in between: a full refresh sees the present."""
+
+    code = "PT343"
+
+
+def known_failures() -> tuple[type[Exception], ...]:
+    """What a refresh may fail with by no fault of ours; asked only once something was raised."""
+    from pyspark.errors import PySparkException
+
+    return Error, psycopg.Error, PySparkException
+
+
+def as_ours(error: Exception) -> Error:
+    """The failure as one of our errors."""
+    if isinstance(error, Error):
+        return error
+    if isinstance(error, psycopg.Error):
+        said, state = error.diag.message_primary or str(error), error.sqlstate or ""
+        return _refusal(said, state, error.diag.message_hint)
+    found = re.search(r"ERROR:\s*(.+)", str(error))
+    if found:
+        states = re.findall(r"ERROR:.*?SQLSTATE: (\w{5})", str(error), re.DOTALL)
+        return _refusal(found.group(1).strip(), states[0] if states else "", None)
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    said = lines[-1] if lines else type(error).__name__
+    return StateError(f"Spark failed: {said}", code="PT341", hint="refresh again; Spark's log has the whole story")
+
+
+def _refusal(said: str, state: str, hint: str | None) -> Error:
+    if state.startswith(_DATA_EXCEPTION):
+        return ValueProblem(f"PostgreSQL refused: {said}", hint=f"{_CORRECT_OR_RETRY}, or refresh in full (--full)")
+    return StateError(f"PostgreSQL refused: {said}", code="PT340", hint=hint or _CORRECT_OR_RETRY)

@@ -1,0 +1,45 @@
+"""One refresh, or one change of definition, of a stream table at a time: an advisory lock for each.
+
+A refresh takes it for its session and is skipped when it cannot; whoever changes the definition waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+
+from pgtrickle.db import Connection
+from pgtrickle.errors import StateError
+
+_CLASS = 0x7067_7472  # "pgtr": first key of every stream table's lock
+_PATIENCE = "60s"
+
+
+@contextmanager
+def refresh_lock(connection: Connection, pgt_id: int) -> Iterator[bool]:
+    """The stream table's lock for this session; false if another session has it."""
+    row = connection.execute("SELECT pg_try_advisory_lock(%s, %s)", (_CLASS, pgt_id)).fetchone()
+    assert row is not None
+    if not row[0]:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        if not connection.closed:
+            connection.execute("SELECT pg_advisory_unlock(%s, %s)", (_CLASS, pgt_id))
+
+
+def wait_for_refresh(connection: Connection, pgt_id: int, name: str) -> None:
+    """The same lock for the caller's transaction, once a refresh under way is done."""
+    try:
+        with connection.transaction():
+            connection.execute("SELECT set_config('lock_timeout', %s, true)", (_PATIENCE,))
+            connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", (_CLASS, pgt_id))
+            connection.execute("SELECT set_config('lock_timeout', '0', true)")
+    except psycopg.errors.LockNotAvailable as error:
+        raise StateError(
+            f"a refresh of {name} is under way", code="PT327", hint="try again when it is done (pgtrickle history)"
+        ) from error
