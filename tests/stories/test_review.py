@@ -78,7 +78,9 @@ def test_a_type_whose_equality_is_not_on_the_search_path(database18: str, spark:
             )
         connection.execute(
             "CREATE OPERATOR CLASS ext.pair_ops DEFAULT FOR TYPE ext.pair USING btree AS"
-            " OPERATOR 1 ext.<, OPERATOR 2 ext.<=, OPERATOR 3 ext.=, OPERATOR 4 ext.>=, OPERATOR 5 ext.>, FUNCTION 1 ext.lower_cmp(ext.pair, ext.pair)"
+            " OPERATOR 1 ext.<, OPERATOR 2 ext.<=, OPERATOR 3 ext.=,"
+            " OPERATOR 4 ext.>=, OPERATOR 5 ext.>,"
+            " FUNCTION 1 ext.lower_cmp(ext.pair, ext.pair)"
         )
         connection.execute("CREATE TABLE t (k ext.pair)")
         connection.execute("INSERT INTO t VALUES (ROW('a')::ext.pair)")
