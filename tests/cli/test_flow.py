@@ -63,6 +63,6 @@ def test_create_refresh_verify(call: Call, shop: str) -> None:
 def test_a_failed_creation_leaves_nothing(call: Call, shop: str) -> None:
     told = call("create", "ratio", "--query", "SELECT id, 1 / (id - 7) AS r FROM orders")
     assert told.exit_code == 1
-    assert told.stderr.startswith("error: PT340: PostgreSQL refused: division by zero")
+    assert told.stderr.startswith("error: PT343: PostgreSQL refused: division by zero")
     assert json.loads(call("status", "--json").stdout) == []
     assert rows(shop, "SELECT to_regclass('ratio'), count(*) FROM pg_trigger WHERE NOT tgisinternal") == [(None, 0)]

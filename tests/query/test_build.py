@@ -224,11 +224,11 @@ def test_plain_calls_name_their_argument(shop: Shop) -> None:
 
 
 def test_a_column_the_key_determines_keeps_its_looks(shop: Shop) -> None:
-    """Equal numerics may differ in digits, so such a column is no key of the state but taken from a row."""
-    tree = compiled(shop, "SELECT id, name, credit FROM customers GROUP BY id")
+    """Where equal values are not sure to be identical, a column is no key of the state but taken from a row."""
+    tree = compiled(shop, "SELECT id, name, credit, mood FROM customers GROUP BY id")
     (aggregate,) = (node for node in walk(tree) if isinstance(node, Aggregate))
     labels = {column.name: column.label for column in aggregate.columns}
-    assert [labels[key] for key in aggregate.keys] == ["customers.id", "customers.name"]
+    assert [labels[key] for key in aggregate.keys] == ["customers.id", "customers.name", "customers.credit"]
     assert [call.function for call in aggregate.calls] == ["array_agg"]
 
 

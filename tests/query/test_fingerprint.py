@@ -27,6 +27,8 @@ GROUP BY n.who, o.id, c.id
         "ALTER TABLE items RENAME TO lines",
         "ALTER TABLE customers ALTER COLUMN name TYPE varchar(20)",
         "ALTER TABLE customers ALTER COLUMN credit TYPE numeric(12, 3)",
+        "ALTER TABLE customers ALTER COLUMN id TYPE int USING id * 10",
+        "VACUUM FULL items",  # not told apart from a rewrite of the values
         "ALTER TABLE customers DROP COLUMN credit CASCADE",
         "DROP TABLE items CASCADE",
         "CREATE TABLE more () INHERITS (items)",
@@ -59,7 +61,6 @@ def test_ddl_that_matters_changes_it(shop: Shop, change: str) -> None:
         "ALTER TABLE items ADD COLUMN unused int",
         "ALTER TABLE items DROP COLUMN tags",
         "CREATE TABLE elsewhere (x int)",
-        "VACUUM FULL items",
     ],
 )
 def test_other_changes_do_not(shop: Shop, change: str) -> None:

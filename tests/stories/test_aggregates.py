@@ -113,10 +113,10 @@ def test_an_expression_that_fails_is_a_clear_error_and_loses_nothing(
     sales.run("INSERT INTO sales VALUES (60, 'k1', 5, 5, 5)", f"UPDATE sales SET {poison} WHERE id = 7")
     with pytest.raises(StateError, match=words) as caught:
         sales.trickle.refresh_stream_table("computed")
-    assert caught.value.code == "PT340"
+    assert caught.value.code == "PT343"
     assert sales.content("computed") == before
     failed = sales.last("computed")
-    assert (failed.status, failed.action, failed.error_code) == ("FAILED", "DIFFERENTIAL", "PT340")
+    assert (failed.status, failed.action, failed.error_code) == ("FAILED", "DIFFERENTIAL", "PT343")
     assert words in str(failed.error)
     assert sales.stream("computed").consecutive_errors == 1
     sales.run("UPDATE sales SET v = 7 WHERE id = 7")

@@ -77,7 +77,7 @@ def test_a_name_that_is_taken(told: Story) -> None:
 def test_a_population_that_fails_leaves_nothing_behind(told: Story) -> None:
     for mode in ("DIFFERENTIAL", "FULL"):
         error = refused(
-            told, StateError, "PT340", "SELECT kind, sum(1 / (v - 1)) AS s FROM t GROUP BY kind", refresh_mode=mode
+            told, StateError, "PT343", "SELECT kind, sum(1 / (v - 1)) AS s FROM t GROUP BY kind", refresh_mode=mode
         )
         assert "division by zero" in str(error)
 
