@@ -167,12 +167,9 @@ def test_suspension_after_errors_and_resume(conn: Connection, table: StreamTable
 
 def test_small_changes(conn: Connection, table: StreamTable) -> None:
     writer.set_schedule(conn, table.pgt_id, None)
-    writer.set_mode(conn, table.pgt_id, refresh_mode="FULL", effective_mode="FULL", mode_reason="asked for")
-    writer.set_fingerprint(conn, table.pgt_id, "g")
     writer.set_storage(conn, table.pgt_id, 99999)
     found = current(conn, table.pgt_id)
-    assert (found.schedule, found.effective_mode, found.mode_reason) == (None, "FULL", "asked for")
-    assert (found.source_fingerprint, found.pgt_relid) == ("g", 99999)
+    assert (found.schedule, found.pgt_relid) == (None, 99999)
 
 
 def test_history(conn: Connection, table: StreamTable) -> None:

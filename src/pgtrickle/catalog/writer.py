@@ -84,17 +84,6 @@ def set_schedule(conn: psycopg.Connection[Any], pgt_id: int, schedule: str | Non
     )
 
 
-def set_mode(
-    conn: psycopg.Connection[Any], pgt_id: int, *, refresh_mode: str, effective_mode: str, mode_reason: str | None
-) -> None:
-    _update(
-        conn,
-        "UPDATE pgtrickle.pgt_stream_tables SET refresh_mode = %s, effective_mode = %s, mode_reason = %s,"
-        " updated_at = now() WHERE pgt_id = %s",
-        (refresh_mode, effective_mode, mode_reason, pgt_id),
-    )
-
-
 def set_status(conn: psycopg.Connection[Any], pgt_id: int, status: str) -> None:
     """Change the status; going back to ACTIVE forgets the errors that led away from it."""
     _update(
@@ -103,15 +92,6 @@ def set_status(conn: psycopg.Connection[Any], pgt_id: int, status: str) -> None:
         " consecutive_errors = CASE WHEN %(status)s = 'ACTIVE' THEN 0 ELSE consecutive_errors END,"
         " last_error = CASE WHEN %(status)s = 'ACTIVE' THEN NULL ELSE last_error END WHERE pgt_id = %(pgt_id)s",
         {"status": status, "pgt_id": pgt_id},
-    )
-
-
-def set_fingerprint(conn: psycopg.Connection[Any], pgt_id: int, fingerprint: str) -> None:
-    """Remember the shape of the sources that the table's content was computed from."""
-    _update(
-        conn,
-        "UPDATE pgtrickle.pgt_stream_tables SET source_fingerprint = %s, updated_at = now() WHERE pgt_id = %s",
-        (fingerprint, pgt_id),
     )
 
 
