@@ -12,6 +12,9 @@ Why the function asks the catalog each time (about 10 µs a statement): after DD
 names may be gone, which would fail the user's write, or a partition may have taken rows away, which no trigger sees.
 It then writes a T row instead, and the consumers compute their tables anew. A row trigger pays this for each row,
 one reason more to have statement triggers wherever they see everything.
+
+A source captured from the WAL keeps its triggers, disabled (`disarm`), so that going back is quick (`arm`). That of
+TRUNCATE stays enabled: it costs writers nothing, and sees what the WAL does not tell, a partition truncated by itself.
 """
 
 from __future__ import annotations
@@ -24,8 +27,9 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
-from pgtrickle.capture import buffer
+from pgtrickle.capture import buffer, shift
 from pgtrickle.capture.locks import GIVE_UP_AFTER_S, LockRequest, lock_all
+from pgtrickle.capture.modes import Mode
 from pgtrickle.capture.source import Attribute, Source, read_source
 from pgtrickle.model import Table
 
@@ -46,6 +50,7 @@ class _Trigger:
     relation: int
     table: sql.Identifier
     name: sql.Identifier
+    truncates: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +58,12 @@ class _Job:
     """What attaching one source comes to: the columns its buffer lacks, whether it exists, the function's text.
 
     `strays` are triggers on tables that have left the source: a detached partition's rows are no longer its rows.
+    `intact` is false if the source is captured from the WAL and was taken out of the publication for a time.
     """
 
     source: Source
+    mode: Mode
+    intact: bool
     columns: tuple[Attribute, ...]
     buffer_exists: bool
     unfit: tuple[Attribute, ...]
@@ -65,7 +73,7 @@ class _Job:
 
     @property
     def nothing_to_do(self) -> bool:
-        return self.buffer_exists and not self.unfit and self.triggers_stand and not self.strays
+        return self.buffer_exists and not self.unfit and self.triggers_stand and not self.strays and self.intact
 
 
 def require_capturable(conn: psycopg.Connection[Any], table: Table) -> None:
@@ -91,27 +99,72 @@ def attach_all(
 
     Part of the caller's transaction, if there is one. Takes SHARE ROW EXCLUSIVE on the sources that need work, all at
     once and briefly, so that when it commits every earlier writer is done and every later one fires the triggers. A
-    source that is already captured as wanted is not locked.
+    source that is already captured as wanted is not locked. One that is captured from the WAL goes back to triggers if
+    it needs work, so that no decoded row lacks a column; it may return to the WAL later.
     """
     with conn.transaction():
-        _serialise(conn, [table.oid for table in wanted])
+        serialise(conn, [table.oid for table in wanted])
         jobs = [_plan(conn, table, columns, trigger_mode) for table, columns in wanted.items()]
         todo = [job for job in jobs if not job.nothing_to_do]
-        if not todo:
-            return ()
-        lock_all(conn, [request for job in todo for request in _locks(job)], give_up_after_s=give_up_after_s)
+        if todo:
+            lock_all(conn, [request for job in todo for request in _locks(job)], give_up_after_s=give_up_after_s)
         for job in todo:  # planned again: only now can no DDL come in between
-            _carry_out(conn, _plan(conn, job.source.table, wanted[job.source.table], trigger_mode))
+            job = _plan(conn, job.source.table, wanted[job.source.table], trigger_mode)
+            if job.buffer_exists and job.mode is not Mode.WAL and not stand(conn, job.source.table.oid):
+                buffer.mark(conn, job.source.table.oid)  # once they stand again, other consumers could not tell
+            _carry_out(conn, job)
+            if job.mode is Mode.WAL:
+                shift.to_triggers(
+                    conn, job.source.table.oid, _why_back(job), failed=not job.intact, lossy=not job.intact
+                )
+        shift.follow(conn, [table.oid for table in wanted])
         return tuple(job.source.table for job in todo)
 
 
+def arm(conn: psycopg.Connection[Any], source_oid: int, *, give_up_after_s: float = GIVE_UP_AFTER_S) -> None:
+    """Lock the source as `attach_all` does and make its triggers fire, whatever became of them. For `handover.py`,
+    which records in the same transaction that they count."""
+    row = conn.execute(
+        "SELECT k.columns, k.trigger_level, n.nspname, c.relname FROM pgtrickle.pgt_change_tracking AS k"
+        " LEFT JOIN pg_class AS c ON c.oid = k.source_relid LEFT JOIN pg_namespace AS n ON n.oid = c.relnamespace"
+        " WHERE k.source_relid = %s",
+        (source_oid,),
+    ).fetchone()
+    assert row is not None, "the caller has read its mode"
+    columns, level, schema, name = row
+    table = Table(source_oid, schema or "", name or str(source_oid))
+    trigger_mode = level.lower()
+    there = {each.name for each in read_source(conn, table, trigger_mode=trigger_mode).attributes}
+    wanted = there & set(columns)
+    lock_all(conn, _locks(_plan(conn, table, wanted, trigger_mode)), give_up_after_s=give_up_after_s)
+    _carry_out(conn, _plan(conn, table, wanted, trigger_mode))
+
+
+def disarm(conn: psycopg.Connection[Any], source_oid: int) -> None:
+    """Disable the triggers that see rows, under the caller's SHARE ROW EXCLUSIVE lock, which is all it takes."""
+    for each in _triggers_of(conn, source_oid):
+        if not each.truncates:
+            conn.execute(sql.SQL("ALTER TABLE ONLY {} DISABLE TRIGGER {}").format(each.table, each.name))
+
+
+def stand(conn: psycopg.Connection[Any], source_oid: int) -> bool:
+    """Whether all triggers of the source are there and enabled as we enable them."""
+    row = conn.execute(
+        "SELECT (SELECT count(*) FROM pg_trigger WHERE tgfoid = to_regproc(%s) AND tgenabled = 'A') = trigger_count"
+        " FROM pgtrickle.pgt_change_tracking WHERE source_relid = %s",
+        (f"{buffer.SCHEMA}.{buffer.function_name(source_oid)}", source_oid),
+    ).fetchone()
+    return row is not None and bool(row[0])
+
+
 def detach(conn: psycopg.Connection[Any], source_oid: int, *, give_up_after_s: float = GIVE_UP_AFTER_S) -> bool:
-    """Remove triggers, function and buffer if no stream table needs them any more; returns whether it did.
+    """Remove triggers, function, buffer and publication if no stream table needs them any more; returns whether it did.
 
     Dropping a trigger needs ACCESS EXCLUSIVE on the source, taken as briefly. The source itself may be gone already.
+    The slot cannot go in a transaction that may be rolled back: call `slot.drop_if_unused` after it.
     """
     with conn.transaction():
-        _serialise(conn, [source_oid])
+        serialise(conn, [source_oid])
         used = conn.execute(
             "SELECT FROM pgtrickle.pgt_dependencies JOIN pgtrickle.pgt_stream_tables USING (pgt_id)"
             " WHERE source_relid = %s AND effective_mode <> 'FULL' LIMIT 1",
@@ -126,12 +179,15 @@ def detach(conn: psycopg.Connection[Any], source_oid: int, *, give_up_after_s: f
         _drop_triggers(conn, triggers)
         conn.execute(sql.SQL("DROP FUNCTION IF EXISTS {}()").format(_function(source_oid)))
         buffer.drop(conn, source_oid)
+        shift.unpublish(conn, source_oid)
+        shift.restore_identity(conn, source_oid)
+        conn.execute("DELETE FROM pgtrickle.pgt_handovers WHERE source_relid = %s", (source_oid,))
         conn.execute("DELETE FROM pgtrickle.pgt_change_tracking WHERE source_relid = %s", (source_oid,))
         return True
 
 
-def _serialise(conn: psycopg.Connection[Any], source_oids: Sequence[int]) -> None:
-    """One attach or detach of a source at a time: the last consumer leaving must see one that is just coming."""
+def serialise(conn: psycopg.Connection[Any], source_oids: Sequence[int]) -> None:
+    """One attach, detach or handover of a source at a time: the last consumer that leaves must see one just coming."""
     for oid in sorted(source_oids):
         conn.execute("SELECT pg_advisory_xact_lock(hashtextextended('pgtrickle capture', %s))", (oid,))
 
@@ -139,8 +195,11 @@ def _serialise(conn: psycopg.Connection[Any], source_oids: Sequence[int]) -> Non
 def _plan(conn: psycopg.Connection[Any], table: Table, wanted: Collection[str], trigger_mode: str) -> _Job:
     source = read_source(conn, table, trigger_mode=trigger_mode)
     row = conn.execute(
-        "SELECT columns FROM pgtrickle.pgt_change_tracking WHERE source_relid = %s", (table.oid,)
+        "SELECT columns, cdc_mode, EXISTS (SELECT FROM pg_publication_rel AS r WHERE r.oid = membership)"
+        " FROM pgtrickle.pgt_change_tracking WHERE source_relid = %s",
+        (table.oid,),
     ).fetchone()
+    mode = Mode.TRIGGER if row is None else Mode(row[1])
     there = {each.name for each in source.attributes}
     captured = there & set(row[0]) if row is not None else set()
     columns = source.named(captured | set(wanted))
@@ -148,11 +207,13 @@ def _plan(conn: psycopg.Connection[Any], table: Table, wanted: Collection[str], 
     body = _body(conn, source, columns)
     return _Job(
         source,
+        mode,
+        mode is not Mode.WAL or (row is not None and bool(row[2])),
         columns,
         exists,
         buffer.unfit(conn, table.oid, columns) if exists else columns,
         body,
-        _triggers_stand(conn, source, body),
+        _triggers_stand(conn, source, body, truncate_only=mode is Mode.WAL),
         tuple(
             each
             for each in _triggers_of(conn, table.oid)
@@ -174,10 +235,8 @@ def _carry_out(conn: psycopg.Connection[Any], job: _Job) -> None:
     oid = job.source.table.oid
     if not job.buffer_exists:
         buffer.create(conn, oid, job.columns)
-    else:
-        replaced = buffer.widen(conn, oid, job.unfit) if job.unfit else False
-        if replaced or not _intact_triggers(conn, job.source):
-            buffer.mark(conn, oid)  # values of another type, or changes while a trigger was missing, are lost to all
+    elif job.unfit and buffer.widen(conn, oid, job.unfit):
+        buffer.mark(conn, oid)  # values of the old type are lost to consumers that had not read them
     function = _function(oid)
     conn.execute(
         sql.SQL(
@@ -210,14 +269,21 @@ def _carry_out(conn: psycopg.Connection[Any], job: _Job) -> None:
 def _triggers_of(conn: psycopg.Connection[Any], source_oid: int) -> list[_Trigger]:
     """All triggers that call the source's function, wherever they are."""
     return [
-        _Trigger(oid, sql.Identifier(schema, table), sql.Identifier(name))
-        for oid, schema, table, name in conn.execute(
-            "SELECT c.oid, n.nspname, c.relname, t.tgname FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid"
+        _Trigger(oid, sql.Identifier(schema, table), sql.Identifier(name), truncates)
+        for oid, schema, table, name, truncates in conn.execute(
+            "SELECT c.oid, n.nspname, c.relname, t.tgname, t.tgtype & 32 <> 0"
+            " FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid"
             " JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE t.tgfoid = to_regproc(%s) AND t.tgparentid = 0"
             " ORDER BY c.oid, t.tgname",
             (f"{buffer.SCHEMA}.{buffer.function_name(source_oid)}",),
         )
     ]
+
+
+def _why_back(job: _Job) -> str:
+    if not job.intact:
+        return "it was removed from the publication, or the publication was dropped"
+    return "a stream table uses other columns of it" if job.unfit else "its triggers or its definition changed"
 
 
 def _drop_triggers(conn: psycopg.Connection[Any], triggers: Sequence[_Trigger]) -> None:
@@ -244,23 +310,16 @@ def _create_triggers(conn: psycopg.Connection[Any], relation: Table, source_oid:
         conn.execute(sql.SQL("ALTER TABLE ONLY {} ENABLE ALWAYS TRIGGER {}").format(table, name))
 
 
-def _intact_triggers(conn: psycopg.Connection[Any], source: Source) -> bool:
-    """Whether all the triggers that were made for the source are there and fire, whatever their function says."""
+def _triggers_stand(conn: psycopg.Connection[Any], source: Source, body: str, *, truncate_only: bool) -> bool:
+    """Whether the function is this one and every table of the source has its four triggers, enabled ALWAYS (or only
+    that of TRUNCATE)."""
     row = conn.execute(
-        "SELECT (SELECT count(*) FROM pg_trigger AS t WHERE t.tgfoid = to_regproc(%s) AND t.tgenabled = 'A')"
-        " >= k.trigger_count FROM pgtrickle.pgt_change_tracking AS k WHERE k.source_relid = %s",
-        (f"{buffer.SCHEMA}.{buffer.function_name(source.table.oid)}", source.table.oid),
-    ).fetchone()
-    return row is not None and bool(row[0])
-
-
-def _triggers_stand(conn: psycopg.Connection[Any], source: Source, body: str) -> bool:
-    """Whether the function is this one and every table of the source has its four triggers, enabled ALWAYS."""
-    row = conn.execute(
-        "SELECT f.prosrc, (SELECT count(*) FROM pg_trigger AS t WHERE t.tgfoid = f.oid AND t.tgenabled = 'A'"
+        "SELECT f.prosrc, (SELECT count(*) FROM pg_trigger AS t WHERE t.tgfoid = f.oid"
+        "   AND (t.tgenabled = 'A' OR %s AND t.tgtype & 32 = 0)"
         "   AND t.tgrelid = ANY(%s::oid[]) AND (t.tgtype & 1 = 1) = (%s AND t.tgname NOT LIKE '%%\\_truncate'))"
         " FROM pg_proc AS f WHERE f.oid = to_regproc(%s)",
         (
+            truncate_only,
             [source.table.oid, *(each.oid for each in source.descendants)],
             source.row_level,
             f"{buffer.SCHEMA}.{buffer.function_name(source.table.oid)}",

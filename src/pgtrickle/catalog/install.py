@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +21,10 @@ MIGRATIONS: Final = Path(__file__).parent / "migrations"
 SCHEMAS: Final = ("pgtrickle", "pgtrickle_changes", "pgtrickle_state")
 USER_ROLE: Final = "pgtrickle_user"
 _LOCK: Final = 0x7067_7472_6963_6B6C  # "pgtrickl": one installer or remover at a time in a database
+
+
+_SLOT: Final = "replication slot"
+_DROP_SLOT_WITHIN_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +99,19 @@ def install(conn: psycopg.Connection[Any], *, directory: Path = MIGRATIONS) -> I
 def uninstall(conn: psycopg.Connection[Any], *, drop_stream_tables: bool, dry_run: bool = False) -> list[Removal]:
     """Remove all that pgtrickle made, in one transaction, and return what that was; `dry_run` only returns it.
 
-    Stream tables stay as plain tables unless `drop_stream_tables`; the index we keep on them goes. The role
-    pgtrickle_user stays, since other databases of the server may use it.
+    The replication slot goes after it, since its end cannot be rolled back; left behind by a failure, it is found and
+    dropped by the next `uninstall`. Stream tables stay as plain tables unless `drop_stream_tables`; the index we keep
+    on them goes. The role pgtrickle_user stays, since other databases of the server may use it.
     """
     with conn.transaction():
         conn.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
         removals = _removals(conn, drop_stream_tables)
         if not dry_run:
             _drop(conn, removals)
+    slots = [removal.name for removal, _ in removals if removal.kind == _SLOT]
+    if not dry_run:
+        for name in slots:
+            _drop_slot(conn, name)
     return [removal for removal, _ in removals]
 
 
@@ -204,12 +214,41 @@ def _removals(conn: psycopg.Connection[Any], drop_stream_tables: bool) -> list[t
     found += [(Removal("trigger", f"{name} on {table}"), None) for name, table in triggers]
     if _exists(conn, "pgt_stream_tables"):
         found += _stream_tables(conn, drop_stream_tables)
+    ours = "'pgtrickle_' || (SELECT oid FROM pg_database WHERE datname = current_database())"
+    for (name,) in conn.execute(f"SELECT pubname FROM pg_publication WHERE pubname = {ours}").fetchall():
+        found.append((Removal("publication", name), sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(name))))
+    for (name,) in conn.execute(f"SELECT slot_name FROM pg_replication_slots WHERE slot_name = {ours}").fetchall():
+        found.append((Removal(_SLOT, name), None))
     schemas = conn.execute(
         "SELECT nspname FROM pg_namespace WHERE nspname = ANY(%s) ORDER BY nspname DESC", (list(SCHEMAS),)
     )
     for (name,) in schemas:
         found.append((Removal("schema", name), sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(name))))
     return found
+
+
+def _drop_slot(conn: psycopg.Connection[Any], name: str) -> None:
+    """Drop the slot, disconnecting a decoder that reads it: one still running finds no catalog and ends."""
+    deadline = time.monotonic() + _DROP_SLOT_WITHIN_S
+    while True:
+        try:
+            conn.execute(
+                "SELECT pg_terminate_backend(active_pid, 1000) FROM pg_replication_slots"
+                " WHERE slot_name = %s AND active_pid IS NOT NULL",
+                (name,),
+            )
+            conn.execute("SELECT pg_drop_replication_slot(%s)", (name,))
+            return
+        except psycopg.errors.UndefinedObject:
+            return
+        except (psycopg.errors.ObjectInUse, psycopg.errors.InsufficientPrivilege) as error:
+            if isinstance(error, psycopg.errors.InsufficientPrivilege) or time.monotonic() > deadline:
+                raise ServerError(
+                    f"all is removed but the replication slot {name}, which keeps WAL: {error.diag.message_primary}",
+                    code="PT405",
+                    hint=f"Stop the service, then SELECT pg_drop_replication_slot('{name}').",
+                ) from error
+        time.sleep(0.05)
 
 
 def _stream_tables(conn: psycopg.Connection[Any], drop: bool) -> list[tuple[Removal, sql.Composed | None]]:

@@ -101,16 +101,70 @@ class Tracking:
     trigger_count: int
     trigger_level: str
     created_at: datetime
+    cdc_mode: str
+    mode_since: datetime
+    requested: str | None
+    transition_started_at: datetime | None
+    note: str | None
+    last_error: str | None
+    next_try_at: datetime | None
+    failures: int
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tuple(self.columns))
         object.__setattr__(self, "trigger_names", tuple(self.trigger_names))
 
 
-_AS_TEXT = {"frontier", "snapshot", "decoder_confirmed_lsn"}
+@dataclass(frozen=True, slots=True)
+class CdcStatus:
+    """A row of pgt_cdc_status: how one source is captured, why, and whether it could be from the WAL."""
+
+    source_table: str
+    cdc_mode: str
+    slot_name: str | None
+    slot_lag_bytes: int | None
+    trigger_active: bool
+    eligible: bool
+    reason: str | None
+    hint: str | None
+    source_relid: int
+    requested: str | None
+    mode_since: datetime
+    transition_started_at: datetime | None
+    next_try_at: datetime | None
+    failures: int
+    draining: bool
+    published: bool
+    confirmed_lsn: str | None
+    decoder_status: str
+    decoder_error: str | None
 
 
-def _columns(record: type[StreamTable] | type[Dependency] | type[HistoryRow] | type[Tracking]) -> sql.Composed:
+@dataclass(frozen=True, slots=True)
+class CdcChange:
+    """A row of pgt_cdc_history: one change of a source's mode."""
+
+    id: int
+    at: datetime
+    source_relid: int
+    source_table: str
+    old_mode: str
+    new_mode: str
+    slot_name: str | None
+    reason: str
+
+
+_AS_TEXT = {"frontier", "snapshot", "decoder_confirmed_lsn", "confirmed_lsn"}
+
+
+def _columns(
+    record: type[StreamTable]
+    | type[Dependency]
+    | type[HistoryRow]
+    | type[Tracking]
+    | type[CdcStatus]
+    | type[CdcChange],
+) -> sql.Composed:
     """The record's fields as a select list; types the driver has no loader for are read as text."""
     return sql.SQL(", ").join(
         sql.SQL("t.{0}::text AS {0}" if name in _AS_TEXT else "t.{0}").format(sql.Identifier(name))
@@ -187,6 +241,25 @@ def tracking(conn: psycopg.Connection[Any], source_oid: int) -> Tracking | None:
     query = sql.SQL("SELECT {} FROM pgtrickle.pgt_change_tracking AS t WHERE source_relid = %s")
     with conn.cursor(row_factory=class_row(Tracking)) as cursor:
         return cursor.execute(query.format(_columns(Tracking)), (source_oid,)).fetchone()
+
+
+def cdc_status(conn: psycopg.Connection[Any]) -> tuple[CdcStatus, ...]:
+    """All captured sources, by name."""
+    query = sql.SQL("SELECT {} FROM pgtrickle.pgt_cdc_status AS t ORDER BY source_table")
+    with conn.cursor(row_factory=class_row(CdcStatus)) as cursor:
+        return tuple(cursor.execute(query.format(_columns(CdcStatus))))
+
+
+def cdc_history(
+    conn: psycopg.Connection[Any], source_oid: int | None = None, max_rows: int = 20
+) -> tuple[CdcChange, ...]:
+    """The last changes of mode of one source or of all, newest first."""
+    query = sql.SQL(
+        "SELECT {} FROM pgtrickle.pgt_cdc_history AS t WHERE %s::oid IS NULL OR source_relid = %s::oid"
+        " ORDER BY id DESC LIMIT %s"
+    )
+    with conn.cursor(row_factory=class_row(CdcChange)) as cursor:
+        return tuple(cursor.execute(query.format(_columns(CdcChange)), (source_oid, source_oid, max_rows)))
 
 
 def _one(conn: psycopg.Connection[Any], rest: sql.SQL, values: Sequence[object]) -> StreamTable | None:

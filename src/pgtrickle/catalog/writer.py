@@ -95,6 +95,23 @@ def set_status(conn: psycopg.Connection[Any], pgt_id: int, status: str) -> None:
     )
 
 
+def set_cdc_mode(conn: psycopg.Connection[Any], pgt_id: int, requested_cdc_mode: str | None) -> None:
+    """Ask for another way of capture; None is what the setting says. The service moves the sources."""
+    _update(
+        conn,
+        "UPDATE pgtrickle.pgt_stream_tables SET requested_cdc_mode = %s, updated_at = now() WHERE pgt_id = %s",
+        (requested_cdc_mode, pgt_id),
+    )
+
+
+def note_decoded(conn: psycopg.Connection[Any]) -> int:
+    """Let pgt_dependencies show how far the WAL is decoded; returns the number of rows this was news for."""
+    return conn.execute(
+        "UPDATE pgtrickle.pgt_dependencies AS d SET decoder_confirmed_lsn = p.lsn FROM pgtrickle.pgt_decoded AS p"
+        " WHERE d.cdc_mode <> 'TRIGGER' AND d.decoder_confirmed_lsn IS DISTINCT FROM p.lsn"
+    ).rowcount
+
+
 def set_storage(conn: psycopg.Connection[Any], pgt_id: int, relid: int) -> None:
     """The stream table is now stored in another relation."""
     _update(
