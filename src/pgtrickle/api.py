@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pgtrickle import db, embedded
+from pgtrickle.capture import slot
 from pgtrickle.catalog import install
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import writer as record
@@ -70,9 +71,10 @@ class Trickle:
             self._connection,
             name,
             query,
+            settings=self.settings,
             schedule=schedule,
             refresh_mode=refresh_mode.upper(),
-            cdc_mode=_cdc_mode(cdc_mode),
+            cdc_mode=None if cdc_mode is None else _cdc_mode(cdc_mode),
         )
         if not initialize:
             return None
@@ -81,7 +83,7 @@ class Trickle:
         except BaseException:
             stream = catalog.by_id(self._connection, pgt_id)
             if stream is not None:
-                define.drop(self._connection, stream, cascade=False)
+                self._drop(stream, cascade=False)
             raise
 
     def alter_stream_table(
@@ -92,8 +94,10 @@ class Trickle:
         schedule: object = _UNCHANGED,
         refresh_mode: str | None = None,
         status: str | None = None,
+        cdc_mode: str | None = None,
     ) -> None:
-        """Changes what is given. A new query takes effect at once: the table is computed anew before this returns."""
+        """Changes what is given. A new query takes effect at once: the table is computed anew before this returns.
+        Another `cdc_mode` is carried out by the service, at its next look."""
         stream = catalog.resolve(self._connection, name)
         with self._connection.transaction():
             if schedule is not _UNCHANGED:
@@ -104,7 +108,13 @@ class Trickle:
             if query is not None or (refresh_mode is not None and refresh_mode.upper() != stream.refresh_mode):
                 reason = "the query was altered" if query is not None else "the refresh mode was altered"
                 mode = refresh_mode.upper() if refresh_mode else None
-                define.redefine(self._connection, stream, reason=reason, query=query, refresh_mode=mode)
+                define.redefine(
+                    self._connection, stream, settings=self.settings, reason=reason, query=query, refresh_mode=mode
+                )
+            if cdc_mode is not None:
+                define.ask_for(
+                    self._connection, catalog.resolve(self._connection, name), _cdc_mode(cdc_mode), self.settings
+                )
         if query is not None and stream.is_populated:
             self._refresh_for_sure(stream.pgt_id)
 
@@ -115,7 +125,12 @@ class Trickle:
 
     def drop_stream_table(self, name: str, cascade: bool = False) -> list[str]:
         """Drops a stream table and, with `cascade`, all that depends on it; returns the stream tables dropped."""
-        return define.drop(self._connection, catalog.resolve(self._connection, name), cascade=cascade)
+        return self._drop(catalog.resolve(self._connection, name), cascade=cascade)
+
+    def _drop(self, stream: StreamTable, *, cascade: bool) -> list[str]:
+        dropped = define.drop(self._connection, stream, cascade=cascade)
+        slot.drop_if_unused(self._connection)
+        return dropped
 
     def refresh_stream_table(self, name: str, *, full: bool = False) -> RefreshResult:
         """Brings a stream table up to date now."""
@@ -146,7 +161,11 @@ class Trickle:
         streams = [catalog.resolve(self._connection, name) for name in names] or list(
             catalog.list_tables(self._connection)
         )
-        return [verify(self._connection, stream, self._refresher.prepared(stream)) for stream in streams]
+        patience = self.settings.decoder_wait_timeout
+        return [
+            verify(self._refresher.connections(), stream, self._refresher.prepared(stream), patience)
+            for stream in streams
+        ]
 
     def _session(self) -> SparkSession:
         if self._spark is not None:
@@ -161,11 +180,9 @@ def connect(dsn: str | None = None, *, spark: SparkSession | None = None, master
     return Trickle(dsn or embedded.start().dsn, spark=spark, master=master)
 
 
-def _cdc_mode(asked: str | None) -> str | None:
-    if asked is None or asked.lower() in {"auto", "trigger"}:
-        return asked.lower() if asked else None
-    if asked.lower() == "wal":
-        raise UsageError("WAL capture is not available yet", code="PT291", hint="use cdc_mode => 'trigger'")
+def _cdc_mode(asked: str) -> str:
+    if asked.lower() in {"auto", "trigger", "wal"}:
+        return asked.lower()
     raise UsageError(f"there is no capture mode {asked!r}", code="PT007", hint="use auto, trigger or wal")
 
 

@@ -58,7 +58,7 @@ class _Job:
     """What attaching one source comes to: the columns its buffer lacks, whether it exists, the function's text.
 
     `strays` are triggers on tables that have left the source: a detached partition's rows are no longer its rows.
-    `intact` is false if the source is captured from the WAL and was taken out of the publication for a time.
+    `intact` is false if the source is captured from the WAL, and was taken out of the publication or lost its slot.
     """
 
     source: Source
@@ -196,6 +196,7 @@ def _plan(conn: psycopg.Connection[Any], table: Table, wanted: Collection[str], 
     source = read_source(conn, table, trigger_mode=trigger_mode)
     row = conn.execute(
         "SELECT columns, cdc_mode, EXISTS (SELECT FROM pg_publication_rel AS r WHERE r.oid = membership)"
+        " AND EXISTS (SELECT FROM pgtrickle.pgt_slot AS s WHERE s.alive)"
         " FROM pgtrickle.pgt_change_tracking WHERE source_relid = %s",
         (table.oid,),
     ).fetchone()
@@ -282,7 +283,7 @@ def _triggers_of(conn: psycopg.Connection[Any], source_oid: int) -> list[_Trigge
 
 def _why_back(job: _Job) -> str:
     if not job.intact:
-        return "it was removed from the publication, or the publication was dropped"
+        return "it was taken out of the publication, or the slot was lost"
     return "a stream table uses other columns of it" if job.unfit else "its triggers or its definition changed"
 
 

@@ -29,8 +29,9 @@ class Pending:
     """Changes of one source in a window.
 
     `truncated`: they do not tell its content, compute it anew. `captured` is false when a trigger of ours is missing or
-    was disabled for a time, so that changes may be lost: `attach` again, then compute anew. (The triggers are enabled
-    ALWAYS; a user's DISABLE TRIGGER ALL … ENABLE TRIGGER ALL leaves them enabled otherwise, and so shows.)
+    was disabled for a time, or the slot or the publication is gone, so that changes may be lost: `attach` again, then
+    compute anew. (The triggers are enabled ALWAYS; a user's DISABLE TRIGGER ALL … ENABLE TRIGGER ALL leaves them
+    enabled otherwise, and so shows.)
     """
 
     changes: int
@@ -95,6 +96,8 @@ def sides_of(conn: psycopg.Connection[Any], source_oids: Sequence[int]) -> dict[
     Read in the snapshot `until`, or later: a handover that `until` does not see divides no transaction it sees, as the
     source was locked from that handover's snapshot to its commit.
     """
+    if not source_oids:
+        return {}
     sides = {
         int(oid): Sides((), decoded, awaits)
         for oid, decoded, awaits in conn.execute(
@@ -138,6 +141,7 @@ def pending(
             "SELECT {oid}::bigint, count(*), coalesce(bool_or(action = 'T'), false),"
             " coalesce((SELECT CASE WHEN k.cdc_mode = 'WAL' THEN t.truncating * 4 = k.trigger_count"
             "   AND EXISTS (SELECT FROM pg_publication_rel AS r WHERE r.oid = k.membership)"
+            "   AND EXISTS (SELECT FROM pgtrickle.pgt_slot AS s WHERE s.alive)"
             "   ELSE t.enabled = k.trigger_count END"
             "   FROM pgtrickle.pgt_change_tracking AS k, (SELECT count(*) AS enabled,"
             "     count(*) FILTER (WHERE tgtype & 32 <> 0) AS truncating FROM pg_trigger"

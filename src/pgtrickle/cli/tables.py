@@ -29,7 +29,7 @@ def create(
     query: Query,
     schedule: Annotated[str, typer.Option(help="5s, 1h30m, a cron expression, or calculated.")] = "1m",
     refresh_mode: Annotated[str, typer.Option(help="AUTO, DIFFERENTIAL or FULL.")] = "AUTO",
-    cdc_mode: Annotated[str | None, typer.Option(help="auto or trigger.")] = None,
+    cdc_mode: Annotated[str | None, typer.Option(help="auto, trigger or wal; the setting's by default.")] = None,
     initialize: Annotated[bool, typer.Option("--initialize/--no-initialize", help="Populate it now, or later.")] = True,
     as_json: AsJson = False,
 ) -> None:
@@ -57,17 +57,20 @@ def alter(
     schedule: Annotated[str | None, typer.Option(help="5s, 1h30m, a cron expression, or calculated.")] = None,
     refresh_mode: Annotated[str | None, typer.Option(help="AUTO, DIFFERENTIAL or FULL.")] = None,
     status: Annotated[str | None, typer.Option(help="ACTIVE or SUSPENDED.")] = None,
+    cdc_mode: Annotated[str | None, typer.Option(help="auto, trigger or wal; carried out by the service.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Change a stream table; a new query takes effect at once."""
-    given = {"schedule": schedule, "refresh_mode": refresh_mode, "status": status}
+    given = {"schedule": schedule, "refresh_mode": refresh_mode, "status": status, "cdc_mode": cdc_mode}
     with reported():
         changes = {option: value for option, value in given.items() if value is not None}
         if query is not None:
             changes["query"] = query_text(query)
         if not changes:
             raise UsageError(
-                "there is nothing to alter", code="PT031", hint="give --query, --schedule, --refresh-mode or --status"
+                "there is nothing to alter",
+                code="PT031",
+                hint="give --query, --schedule, --refresh-mode, --status or --cdc-mode",
             )
     with target(context).trickle(f"altering {name}") as trickle:
         trickle.alter_stream_table(name, **changes)

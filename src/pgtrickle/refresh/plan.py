@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pgtrickle.apply.merge import by_image
 from pgtrickle.capture.buffer import SCHEMA, buffer_name
-from pgtrickle.capture.window import changes_sql
 from pgtrickle.model import Column, quote
 from pgtrickle.query.operators import Scan
 from pgtrickle.refresh.prepared import Prepared
+from pgtrickle.refresh.window import Window
 from pgtrickle.spark.facts import Facts
 from pgtrickle.spark.flow import RANGE, Physical, ReadResult
 from pgtrickle.spark.full import lower_full, whole_query
@@ -20,15 +18,6 @@ SMALL_ROWS = 200_000
 """Up to these sizes the driver reads the window and one task does the work; above, tasks read and land."""
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The changes to apply: those visible in `until` and not in `since`, which the tables `changed` have."""
-
-    since: str
-    until: str
-    changed: frozenset[int]
-
-
 def plan_full(prepared: Prepared, facts: Facts) -> Physical:
     """The plan of a full refresh; a query without a tree is evaluated whole by PostgreSQL."""
     if prepared.compiled.tree is None:
@@ -37,13 +26,13 @@ def plan_full(prepared: Prepared, facts: Facts) -> Physical:
 
 
 def plan_delta(prepared: Prepared, facts: Facts, window: Window) -> Physical:
-    """The plan of a differential refresh of the window."""
+    """The plan of a differential refresh of the window, in which the sources have the changes that `facts` say."""
 
     few = sum(facts.changes.values()) <= SMALL_CHANGES
 
     def changes(scan: Scan) -> str:
         columns = list(zip(scan.attributes, scan.names, strict=True))
-        found = changes_sql(scan.table.oid, columns, window.since, window.until, within=RANGE)
+        found = window.changes_sql(scan.table.oid, columns, within=RANGE)
         return _net(found, scan.columns) if few else found
 
     names = Names(
@@ -51,8 +40,10 @@ def plan_delta(prepared: Prepared, facts: Facts, window: Window) -> Physical:
         buffer=lambda scan: f"{quote(SCHEMA)}.{quote(buffer_name(scan.table.oid))}",
         state=lambda number: prepared.states[number].name,
         merged=lambda number: prepared.states[number].changes,
+        buffers_apart=window.apart,
     )
-    return lower_delta(prepared.tree, window.changed, facts, names)
+    changed = frozenset(oid for oid, count in facts.changes.items() if count)
+    return lower_delta(prepared.tree, changed, facts, names)
 
 
 def _net(changes: str, columns: tuple[Column, ...]) -> str:

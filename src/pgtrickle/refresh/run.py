@@ -23,7 +23,8 @@ from psycopg import IsolationLevel
 
 from pgtrickle import db, failpoints
 from pgtrickle.apply import merge, stage
-from pgtrickle.capture import buffer, window
+from pgtrickle.capture import buffer, handover
+from pgtrickle.capture.window import Pending
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.reader import StreamTable
@@ -37,11 +38,11 @@ from pgtrickle.refresh.decide import Action, Circumstances, Decision, SourceChan
 from pgtrickle.refresh.define import load, redefine
 from pgtrickle.refresh.failure import ValueProblem, as_ours, known_failures
 from pgtrickle.refresh.lock import refresh_lock
-from pgtrickle.refresh.plan import Window, is_small, plan_delta, plan_full, result_columns
+from pgtrickle.refresh.plan import is_small, plan_delta, plan_full, result_columns
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.result import RefreshResult
+from pgtrickle.refresh.window import Behind, Window, at_once, completed, is_complete
 from pgtrickle.spark.facts import Facts
-from pgtrickle.spark.flow import Physical
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,7 +79,7 @@ class Refresher:
 
     def refresh(self, pgt_id: int, *, full: bool = False, initiated_by: str = "MANUAL") -> RefreshResult:
         """Refreshes one stream table. Raises what went wrong, after recording it."""
-        connections = self._open()
+        connections = self.connections()
         with refresh_lock(connections.aside, pgt_id) as locked:
             if not locked:
                 return _skipped(connections.aside, pgt_id, initiated_by, UNDER_WAY)
@@ -87,7 +88,7 @@ class Refresher:
 
     def close(self) -> None:
         if self._connections is not None:
-            for connection in (self._connections.reader, self._connections.writer, self._connections.aside):
+            for connection in self._connections:
                 connection.close()
             self._connections = None
 
@@ -101,20 +102,20 @@ class Refresher:
         known = self._prepared.get(stream.pgt_id)
         if known is not None and known[0] == version:
             return known[1]
-        prepared = load(self._open().aside, stream)
+        prepared = load(self.connections().aside, stream)
         self._prepared[stream.pgt_id] = (version, prepared)
         return prepared
 
-    def _open(self) -> Connections:
+    def connections(self) -> Connections:
+        """Its connections, opened where they are not, or not any more. Not to be used while a refresh is under way."""
         known = self._connections
-        if known is not None and not any(c.closed or c.broken for c in (known.reader, known.writer, known.aside)):
+        if known is not None and not any(connection.closed or connection.broken for connection in known):
             return known
         self.close()
-        reader, writer, aside = (
-            db.connect(self.dsn, application_name=f"pgtrickle {role}") for role in ("reader", "writer", "aside")
-        )
-        reader.isolation_level = IsolationLevel.REPEATABLE_READ
-        self._connections = Connections(reader, writer, aside)
+        roles = ("reader", "writer", "aside", "late")
+        opened = Connections(*(db.connect(self.dsn, application_name=f"pgtrickle {role}") for role in roles))
+        opened.reader.isolation_level = opened.late.isolation_level = IsolationLevel.REPEATABLE_READ
+        self._connections = opened
         return self._connections
 
 
@@ -163,21 +164,40 @@ class _Refresh:
                         prepared = self.owner.prepared(stream)
                         continue
                     captured = [] if stream.effective_mode == "FULL" else [table.oid for table in prepared.sources]
-                    pending = window.pending(self.connections.reader, captured, stream.frontier)
-                    outdated = self._outdated(stream, prepared, pending)
-                    result = None if outdated else self._refresh(stream, prepared, pending, moment)
+                    with self._window(stream, captured, moment) as window:
+                        if window.apart and self._stream() != stream:  # changed while we waited
+                            continue
+                        pending = window.pending(captured)
+                        outdated = self._outdated(stream, prepared, pending)
+                        result = None if outdated else self._refresh(stream, prepared, pending, window, moment)
             except _SourceGone:  # dropped or renamed: PostgreSQL's word on the query is the clearest there is
                 stream, outdated, result = self._stream(), _CHANGED, None
+            except Behind as behind:
+                return _skipped(self.connections.aside, self.pgt_id, self.initiated_by, str(behind))
             if result is not None:
-                self._clean(prepared, captured, result)
+                self._clean(window, captured, result)
                 return result
-            redefine(self.connections.aside, stream, reason=outdated or _CHANGED)
+            redefine(self.connections.aside, stream, settings=self.owner.settings, reason=outdated or _CHANGED)
             prepared = self.owner.prepared(self._stream())
         raise StateError(
             "the sources keep changing their definition", code="PT342", hint="refresh again when no DDL is under way"
         )
 
-    def _outdated(self, stream: StreamTable, prepared: Prepared, pending: dict[int, window.Pending]) -> str | None:
+    @contextmanager
+    def _window(self, stream: StreamTable, captured: list[int], moment: Moment) -> Iterator[Window]:
+        """The changes since the last refresh; all of them, if it may depend on them what is done."""
+        connections = self.connections
+        window = at_once(connections.reader, captured, stream.frontier, moment.snapshot)
+        by_changes = stream.is_populated and not stream.needs_reinit and self.full is None
+        if is_complete(window) or not by_changes or stream.status == "SUSPENDED":
+            yield window
+            return
+        patience = self.owner.settings.decoder_wait_timeout
+        with completed(window, connections.aside, connections.late, patience) as whole:
+            self._time("wait")
+            yield whole
+
+    def _outdated(self, stream: StreamTable, prepared: Prepared, pending: dict[int, Pending]) -> str | None:
         """Why the table must be defined anew on its sources, if it must."""
         now = fingerprint(self.connections.reader, prepared.compiled.analysis.dependencies)
         if now != stream.source_fingerprint:
@@ -186,7 +206,7 @@ class _Refresh:
             ]
             return f"{', '.join(truncated)} was truncated or altered" if truncated else _CHANGED
         lost = [str(table) for table in prepared.sources if table.oid in pending and not pending[table.oid].captured]
-        return f"a trigger was missing or disabled on {', '.join(lost)}" if lost else None
+        return f"changes of {', '.join(lost)} were not captured for a time" if lost else None
 
     def _stream(self) -> StreamTable:
         stream = catalog.by_id(self.connections.aside, self.pgt_id)
@@ -212,7 +232,7 @@ class _Refresh:
             yield Moment(str(row[0]), row[1])
 
     def _refresh(
-        self, stream: StreamTable, prepared: Prepared, pending: dict[int, window.Pending], moment: Moment
+        self, stream: StreamTable, prepared: Prepared, pending: dict[int, Pending], window: Window, moment: Moment
     ) -> RefreshResult:
         changes = {oid: found.changes for oid, found in pending.items()}
         facts = self._facts(prepared, changes) if any(changes.values()) else Facts({}, changes)
@@ -225,7 +245,7 @@ class _Refresh:
             return self._nothing(decision, moment)
         stage.drop_orphans(self.connections.aside, self.pgt_id)
         self.refresh_id = record.start_refresh(self.connections.aside, self.pgt_id, initiated_by=self.initiated_by)
-        result = self._work(stream, prepared, decision, facts, moment)
+        result = self._work(stream, prepared, decision, facts, window, moment)
         self.refresh_id = self.decision = None  # committed: should the clean-up fail, that is a failure of its own
         return result
 
@@ -270,13 +290,13 @@ class _Refresh:
         return RefreshResult(decision.action, decision.reason, duration_ms=self._elapsed(), phases=self.phases)
 
     def _work(
-        self, stream: StreamTable, prepared: Prepared, decision: Decision, facts: Facts, moment: Moment
+        self, stream: StreamTable, prepared: Prepared, decision: Decision, facts: Facts, window: Window, moment: Moment
     ) -> RefreshResult:
         """Spark, then the one transaction."""
         facts = facts if facts.tables else self._facts(prepared, facts.changes)
         whole = decision.action is not Action.DIFFERENTIAL
-        physical = self._plan(stream, prepared, facts, moment, whole=whole)
-        runner = self._runner(prepared, whole=whole, small=is_small(physical, facts, whole=whole))
+        physical = plan_full(prepared, facts) if whole else plan_delta(prepared, facts, window)
+        runner = self._runner(prepared, window, whole=whole, small=is_small(physical, facts, whole=whole))
         self._time("plan")
         writer = self.connections.writer
         try:
@@ -294,19 +314,12 @@ class _Refresh:
             runner.drop_staging()
         return result
 
-    def _plan(self, stream: StreamTable, prepared: Prepared, facts: Facts, moment: Moment, *, whole: bool) -> Physical:
-        if whole:
-            return plan_full(prepared, facts)
-        changed = frozenset(oid for oid, count in facts.changes.items() if count)
-        return plan_delta(prepared, facts, Window(stream.frontier, moment.snapshot, changed))
-
-    def _runner(self, prepared: Prepared, *, whole: bool, small: bool) -> StageRunner:
+    def _runner(self, prepared: Prepared, window: Window, *, whole: bool, small: bool) -> StageRunner:
         from pgtrickle.refresh.stages import StageRunner
         from pgtrickle.spark.worker import Snapshot
 
-        exported = str(db.scalar(self.connections.reader, "SELECT pg_export_snapshot()"))
-        snapshot = Snapshot(self.owner.dsn, exported)
-        return StageRunner(prepared, self.connections, self.owner.session(), snapshot, whole, small)
+        snapshot = Snapshot.export(self.owner.dsn, self.connections.reader)
+        return StageRunner(prepared, self.connections, self.owner.session(), snapshot, window, whole, small)
 
     def _finish(
         self,
@@ -362,7 +375,7 @@ class _Refresh:
         most = self.owner.settings.max_consecutive_errors
         record.mark_failed(aside, self.pgt_id, str(error), max_consecutive_errors=most)
 
-    def _clean(self, prepared: Prepared, captured: list[int], result: RefreshResult) -> None:
+    def _clean(self, window: Window, captured: list[int], result: RefreshResult) -> None:
         """Removes from the buffers what every consumer has applied; after the snapshot, which would hold it back."""
         if result.action in {Action.NO_DATA, Action.SKIP}:
             return
@@ -370,6 +383,8 @@ class _Refresh:
             consumers = catalog.consumers_of(self.connections.aside, oid)
             frontiers = [consumer.frontier for consumer in consumers if consumer.effective_mode != "FULL"]
             buffer.clean(self.connections.aside, oid, frontiers, use_truncate=self.owner.settings.cleanup_use_truncate)
+            if oid in window.sides:
+                handover.prune(self.connections.aside, oid)
 
     def _elapsed(self) -> float:
         return (time.perf_counter() - self.started) * 1000

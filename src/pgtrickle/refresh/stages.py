@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pgtrickle import failpoints
 from pgtrickle.apply import stage, state
-from pgtrickle.db import scalar, statement
+from pgtrickle.db import Connection, scalar, statement
 from pgtrickle.errors import StateError
 from pgtrickle.model import quote
 from pgtrickle.postgres.weighted import Step, run_steps
@@ -20,6 +20,7 @@ from pgtrickle.postgres.wire import WEIGHT, Wire, wire
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.facts import ctid_ranges
 from pgtrickle.refresh.prepared import Prepared
+from pgtrickle.refresh.window import Window
 from pgtrickle.spark.evaluate import Evaluator
 from pgtrickle.spark.flow import Flow, LandAggregate, LandResult, Merged, Physical, Read, ReadResult
 from pgtrickle.spark.land import to_driver, to_staging
@@ -36,6 +37,7 @@ class StageRunner:
     connections: Connections
     session: SparkSession
     snapshot: Snapshot
+    window: Window
     whole: bool
     small: bool
     _staging: list[str] = field(default_factory=list)
@@ -43,9 +45,8 @@ class StageRunner:
 
     def run(self, physical: Physical) -> str:
         """Runs all stages; returns SQL of the result's weighted rows on the writer."""
-        evaluator = Evaluator(
-            self.session, self.snapshot, self.small, self._read_here, partial(self._ranges, parts=self._parallelism())
-        )
+        ranges = partial(self._ranges, parts=self._parallelism())
+        evaluator = Evaluator(self.session, self.snapshot, self._buffers(), self.small, self._read_here, ranges)
         evaluator.expect(s.input for s in physical.stages if not isinstance(s, ReadResult))
         try:
             for step in physical.stages:
@@ -66,6 +67,10 @@ class StageRunner:
         for table in self._staging:
             stage.drop_staging(self.connections.aside, table)
         self._staging.clear()
+
+    def _buffers(self) -> Snapshot:
+        """Where tasks read change buffers."""
+        return Snapshot.export(self.snapshot.dsn, self.window.buffers) if self.window.apart else self.snapshot
 
     def _parallelism(self) -> int:
         return 2 * int(self.session.conf.get("spark.sql.shuffle.partitions") or 1)
@@ -103,12 +108,16 @@ class StageRunner:
 
     def _read_here(self, flow: Read | Merged) -> pa.Table:
         """A leaf's rows: at the snapshot, or, of an aggregate below, from the transaction where alone they exist."""
-        connection = self.connections.writer if isinstance(flow, Merged) else self.connections.reader
-        rows = connection.execute(statement(flow.sql)).fetchall()
+        rows = self._source(flow).execute(statement(flow.sql)).fetchall()
         types = [_ARROW[wire(column.type)] for column in flow.columns] + [pa.int64()]
         names = [column.name for column in flow.columns] + [WEIGHT]
         values = list(zip(*rows, strict=True)) if rows else [()] * len(names)
         return pa.table({n: pa.array(list(v), t) for n, v, t in zip(names, values, types, strict=True)})
+
+    def _source(self, flow: Read | Merged) -> Connection:
+        if isinstance(flow, Merged):
+            return self.connections.writer
+        return self.window.buffers if flow.of_window else self.connections.reader
 
 
 def _names(flow: Flow) -> str:

@@ -26,10 +26,11 @@ _OTHER_WEIGHT = "other_w"
 @dataclass(slots=True)
 class Evaluator:
     """Builds the frames of one refresh. `small`: the short path. `read_here`: the driver reads a leaf's rows itself.
-    `ranges`: the ctid conditions that split a table."""
+    `ranges`: the ctid conditions that split a table. Tables are read at `snapshot`, change buffers at `buffers`."""
 
     session: SparkSession
     snapshot: worker.Snapshot
+    buffers: worker.Snapshot
     small: bool
     read_here: Callable[[Read | Merged], pa.Table]
     ranges: Callable[[str], list[str]]
@@ -86,7 +87,7 @@ class Evaluator:
             [flow.sql.replace(RANGE, part) for part in self.ranges(flow.split_by)] if flow.split_by else [flow.sql]
         )
         asked = self.session.createDataFrame(pa.table({"query": queries})).repartition(len(queries))
-        return self._map(asked, worker.read_queries(self.snapshot), flow)
+        return self._map(asked, worker.read_queries(self.buffers if flow.of_window else self.snapshot), flow)
 
     def _map(self, frame: DataFrame, function: Callable[[worker.Batches], worker.Batches], flow: Flow) -> DataFrame:
         return frame.mapInArrow(function, spark_schema(flow.columns))

@@ -30,11 +30,13 @@ class Read(Flow):
     """Rows of one query at the snapshot: `relation` is weighted and typed, `sql` sends it.
 
     With `split_by`, tasks read ranges of that table's ctid; the SQL then holds `RANGE` where the condition goes.
+    `of_window`: it reads a change buffer, for which there may be a snapshot of its own.
     """
 
     relation: str
     what: str
     split_by: str | None = None
+    of_window: bool = False
 
     @property
     def sql(self) -> str:

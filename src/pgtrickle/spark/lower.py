@@ -43,12 +43,16 @@ LARGE_WINDOW = 40_000
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Where things are in PostgreSQL: a source's window and buffer, an aggregate's state, its stage's output."""
+    """Where things are in PostgreSQL: a source's window and buffer, an aggregate's state, its stage's output.
+
+    `buffers_apart`: buffers are read at a snapshot of their own, so no query may read one together with a table.
+    """
 
     changes: Callable[[Scan], str]
     buffer: Callable[[Scan], str]
     state: Callable[[int], str]
     merged: Callable[[int], str]
+    buffers_apart: bool = False
 
 
 def lower_delta(tree: Operator, changed: frozenset[int], facts: Facts, names: Names) -> Physical:
@@ -101,7 +105,7 @@ class _DeltaLowering:
             case Changes(scan=scan):
                 rows = 2.0 * self.facts.changes.get(scan.table.oid, 0)
                 relation = run_steps(self.names.changes(scan), steps)
-                return Read(columns, rows, relation, f"changes of {scan.table}", self.names.buffer(scan))
+                return Read(columns, rows, relation, f"changes of {scan.table}", self.names.buffer(scan), True)
             case Plus(terms=terms):
                 return concat(columns, tuple(self._flow(term, steps) for term in terms))
             case UnionAll(branches=branches):
@@ -185,9 +189,10 @@ class _DeltaLowering:
         columns = steps[-1].columns if steps else flow.columns + operand.columns
         what = ", ".join(str(table) for table in _tables(operand))
         rows = flow.rows * max(rows_per_key, 1.0)
-        if isinstance(flow, Read) and flow.rows > LARGE_WINDOW:
+        if isinstance(flow, Read) and flow.rows > LARGE_WINDOW and not self.names.buffers_apart:
             joined = join(flow.relation, names, relation, operand.names, on.condition)
-            return Read(columns, rows, run_steps(joined, steps), f"{flow.what}, joined with {what}", flow.split_by)
+            whole = f"{flow.what}, joined with {what}"
+            return Read(columns, rows, run_steps(joined, steps), whole, flow.split_by, flow.of_window)
         joined = join(receive_arrays(flow.columns), names, relation, operand.names, on.condition)
         return Lookup(columns, rows, flow, send_rows(run_steps(joined, steps), columns), what)
 
