@@ -15,6 +15,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
+from pgtrickle.catalog import ddl
 from pgtrickle.errors import ServerError, StateError
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
@@ -86,7 +87,7 @@ def install(conn: psycopg.Connection[Any], *, directory: Path = MIGRATIONS) -> I
             _require_free_schemas(conn)
             for migration in missing:
                 _apply(conn, migration)
-            notes = _grant(conn)
+            notes = _grant(conn) + (() if ddl.track(conn) else (ddl.NOT_TRACKED,))
     except psycopg.errors.InsufficientPrivilege as error:
         raise ServerError(
             f"this role may not read or install the catalog: {error.diag.message_primary}",
@@ -107,6 +108,7 @@ def uninstall(conn: psycopg.Connection[Any], *, drop_stream_tables: bool, dry_ru
         conn.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
         removals = _removals(conn, drop_stream_tables)
         if not dry_run:
+            ddl.announce_own(conn)
             _drop(conn, removals)
     slots = [removal.name for removal, _ in removals if removal.kind == _SLOT]
     if not dry_run:
@@ -212,6 +214,12 @@ def _removals(conn: psycopg.Connection[Any], drop_stream_tables: bool) -> list[t
         (list(SCHEMAS),),
     )
     found += [(Removal("trigger", f"{name} on {table}"), None) for name, table in triggers]
+    events = conn.execute(
+        "SELECT e.evtname FROM pg_event_trigger AS e JOIN pg_proc AS p ON p.oid = e.evtfoid"
+        " JOIN pg_namespace AS n ON n.oid = p.pronamespace WHERE n.nspname = ANY(%s) ORDER BY 1",
+        (list(SCHEMAS),),
+    )
+    found += [(Removal("event trigger", name), None) for (name,) in events]
     if _exists(conn, "pgt_stream_tables"):
         found += _stream_tables(conn, drop_stream_tables)
     ours = "'pgtrickle_' || (SELECT oid FROM pg_database WHERE datname = current_database())"

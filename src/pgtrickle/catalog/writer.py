@@ -10,8 +10,10 @@ from typing import Any
 import psycopg
 from psycopg.types.json import Jsonb
 
+from pgtrickle.catalog import ddl
 from pgtrickle.errors import StateError
 from pgtrickle.model import Table
+from pgtrickle.query.analysis import NO_DEPENDENCIES, Dependencies
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,7 @@ class Definition:
     mode_reason: str | None
     source_fingerprint: str | None
     sources: Sequence[tuple[Table, Sequence[str]]]
+    dependencies: Dependencies = NO_DEPENDENCIES
 
 
 def register(
@@ -56,6 +59,7 @@ def register(
     assert row is not None, "INSERT … RETURNING gives a row"
     pgt_id = int(row[0])
     _set_sources(conn, pgt_id, definition.sources)
+    ddl.use(conn, pgt_id, definition.dependencies)
     return pgt_id
 
 
@@ -69,10 +73,12 @@ def redefine(conn: psycopg.Connection[Any], pgt_id: int, definition: Definition)
         (*_values(definition), pgt_id),
     )
     _set_sources(conn, pgt_id, definition.sources)
+    ddl.use(conn, pgt_id, definition.dependencies)
 
 
 def unregister(conn: psycopg.Connection[Any], pgt_id: int) -> None:
     """Forget a stream table with its dependencies and history. Its storage and state are the caller's to drop."""
+    ddl.forget(conn, pgt_id)
     _update(conn, "DELETE FROM pgtrickle.pgt_stream_tables WHERE pgt_id = %s", (pgt_id,))
 
 
@@ -155,15 +161,22 @@ def mark_refreshed(
     )
 
 
-def mark_failed(conn: psycopg.Connection[Any], pgt_id: int, error: str, *, max_consecutive_errors: int) -> str:
-    """Count a failure; returns the status, which is SUSPENDED once there were too many in a row."""
+def mark_failed(
+    conn: psycopg.Connection[Any], pgt_id: int, error: str, *, max_consecutive_errors: int, broken: bool = False
+) -> str:
+    """Count a failure; returns the status, which is SUSPENDED once there were too many in a row.
+
+    `broken`: the query no longer holds on its sources. That is ERROR, and each refresh says so again, until the query
+    is altered or the sources are as it needs them.
+    """
     row = conn.execute(
         "UPDATE pgtrickle.pgt_stream_tables SET consecutive_errors = consecutive_errors + 1, last_error = %(error)s,"
         " updated_at = now(),"
-        " status = CASE WHEN consecutive_errors + 1 >= %(most)s THEN 'SUSPENDED'"
+        " status = CASE WHEN %(broken)s AND status <> 'SUSPENDED' THEN 'ERROR'"
+        "               WHEN consecutive_errors + 1 >= %(most)s THEN 'SUSPENDED'"
         "               WHEN is_populated THEN status ELSE 'ERROR' END"
         " WHERE pgt_id = %(pgt_id)s RETURNING status",
-        {"error": error, "most": max_consecutive_errors, "pgt_id": pgt_id},
+        {"error": error, "most": max_consecutive_errors, "broken": broken, "pgt_id": pgt_id},
     ).fetchone()
     if row is None:
         raise _gone(pgt_id)
