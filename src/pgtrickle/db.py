@@ -31,6 +31,7 @@ SESSION_SETTINGS: Final[dict[str, str]] = {
     "statement_timeout": "0",
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",  # the service's sessions may have nothing to do for long
     "transaction_timeout": "0",
 }
 """What every session sets first, whatever driver opened it. `search_path` is left to the user: it analyses queries."""

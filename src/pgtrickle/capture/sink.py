@@ -67,6 +67,12 @@ FROM base JOIN pg_type AS t ON t.oid = base.oid WHERE t.typtype <> 'd'
 """
 
 
+class TakenOver(StateError):
+    """Another decoder writes now."""
+
+    code = "PT358"
+
+
 @dataclass(frozen=True, slots=True)
 class Staging:
     """A temporary table in front of a buffer with columns that come as text, and the statement that casts them."""
@@ -201,9 +207,8 @@ class Sink:
 
     def _require_ours(self, ours: bool) -> None:
         if not ours:
-            raise StateError(
+            raise TakenOver(
                 f"another decoder has taken over the slot {self._slot}",
-                code="PT358",
                 hint="Nothing to do: it goes on from where this one was.",
             )
 

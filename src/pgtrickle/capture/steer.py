@@ -23,7 +23,7 @@ from pgtrickle.capture.modes import (
 )
 from pgtrickle.capture.slot import Slot
 from pgtrickle.config import Settings
-from pgtrickle.errors import Error
+from pgtrickle.errors import Error, StateError
 
 _DECODER_STATES: Final = {"STREAMING": DecoderState.RUNNING, "ERROR": DecoderState.FAILED}
 
@@ -57,7 +57,10 @@ def steer(
         try:
             handover.carry_out(conn, oid, decision, set_identity=settings.auto_replica_identity)
             steered.append(Steered(oid, decision))
-        except Error as error:
+        except (Error, psycopg.Error) as raised:
+            if conn.broken:
+                raise
+            error = raised if isinstance(raised, Error) else _refusal(raised)
             if decision.step is Step.START:
                 shift.postpone(conn, oid, str(error))
             steered.append(Steered(oid, decision, error))
@@ -119,6 +122,12 @@ def limits(settings: Settings) -> Limits:
         resume=settings.wal_backpressure_resume_bytes,
         timeout=timedelta(seconds=settings.wal_transition_timeout),
     )
+
+
+def _refusal(error: psycopg.Error) -> StateError:
+    """What PostgreSQL said to one source's step, which must not keep the others from theirs."""
+    said = error.diag.message_primary or str(error)
+    return StateError(f"PostgreSQL refused: {said}", code="PT340", hint=error.diag.message_hint)
 
 
 def _decoder_state(status: str | None, current: Slot) -> DecoderState:

@@ -1,0 +1,155 @@
+"""The service: waits for the lease, leads while it has it, and starts over when it loses it. Called by `pgtrickle run`.
+
+    wait for the lease ──▶ lead: capture (steering and the decoder) and refreshes, each in rounds of its own thread
+            ▲                                                   │ lease or server lost
+            └──────────────── growing pauses ◀──────────────────┘
+
+While it leads, this thread only listens on the lease's connection: for its loss, and for those who wake us.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import psycopg
+
+from pgtrickle import db
+from pgtrickle.catalog import install
+from pgtrickle.config import Settings
+from pgtrickle.errors import Error, ServerError
+from pgtrickle.scheduler import lease
+from pgtrickle.scheduler.events import say
+from pgtrickle.scheduler.lease import Lease
+from pgtrickle.scheduler.pace import pause_after
+from pgtrickle.scheduler.rounds import Rounds
+from pgtrickle.scheduler.steering import Steering
+
+LISTEN_S: Final = 0.25
+"""How often we look up from listening, to see whether we are told to stop."""
+FINISH_WITHIN_S: Final = 3.0
+"""What is under way may finish; what is not done then is cut off, and PostgreSQL undoes it."""
+CUT_OFF_WITHIN_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 5.0
+_PASSING: Final = (ServerError.code, lease.LeaseLost.code)
+
+
+class Refreshing(Protocol):
+    """What refreshes the stream tables that are due. Made anew each time the service begins to lead."""
+
+    @property
+    def backend_pids(self) -> tuple[int, ...]:
+        """The sessions in which a round may be waiting; asked for by another thread than the round's."""
+
+    def round(self, settings: Settings) -> bool:
+        """Refresh what is due; true if the next round should follow at once."""
+
+    def close(self) -> None:
+        """End its sessions. Called when no round is under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Controls:
+    """How the service is told what to do while it runs."""
+
+    stop: threading.Event = field(default_factory=threading.Event)
+    reload: threading.Event = field(default_factory=threading.Event)
+
+
+class Service:
+    """The service of one database."""
+
+    def __init__(self, dsn: str, refreshing: Callable[[], Refreshing], controls: Controls) -> None:
+        self._dsn = dsn
+        self._refreshing = refreshing
+        self._controls = controls
+
+    def run(self) -> None:
+        """Serve until told to stop. Raises only what no waiting can mend: the server cannot be reached at the start, or
+        its catalog is not one that this program can use."""
+        db.connect(self._dsn).close()
+        say("service_started", database=db.mask(self._dsn), pid=os.getpid())
+        failures = 0
+        while not self._controls.stop.is_set():
+            since = time.monotonic()
+            try:
+                self._serve()
+            except (ServerError, psycopg.OperationalError, psycopg.InterfaceError) as error:
+                if isinstance(error, ServerError) and error.code not in _PASSING:
+                    raise
+                failures = 1 if time.monotonic() - since > _LONGEST_PAUSE_S else failures + 1
+                pause = pause_after(failures, longest_s=_LONGEST_PAUSE_S)
+                say("connection_lost", logging.WARNING, error=error, next_try_s=pause)
+                self._controls.stop.wait(pause)
+        say("service_stopped")
+
+    def _serve(self) -> None:
+        held = lease.acquire(self._dsn, self._controls.stop, lambda reason: say("lease_awaited", reason=reason))
+        if held is None:
+            return
+        try:
+            say("lease_taken")
+            self._lead(held)
+        finally:
+            held.release()
+            say("lease_given_up")
+
+    def _lead(self, held: Lease) -> None:
+        with db.connect(self._dsn) as conn:
+            applied = install.install(conn).applied
+            settings = Settings.load(conn)
+        if applied:
+            say("catalog_installed", versions=list(applied))
+        steering = Steering(self._dsn)
+        refreshing = self._refreshing()
+        capture = Rounds("capture", steering.round, settings)
+        refreshes = Rounds("refreshes", lambda current: current.enabled and refreshing.round(current), settings)
+        try:
+            while not self._controls.stop.is_set():
+                if held.watch(LISTEN_S):
+                    capture.wake()
+                    refreshes.wake()
+                if self._controls.reload.is_set():
+                    self._controls.reload.clear()
+                    self._reload(capture, refreshes)
+        finally:
+            capture.stop()
+            refreshes.stop()
+            deadline = time.monotonic() + FINISH_WITHIN_S
+            self._finish(refreshes, refreshing, deadline)
+            self._finish(capture, steering, deadline)
+
+    def _reload(self, *rounds: Rounds) -> None:
+        """Read the settings again, in a new session: one that is open does not see what was set for the database."""
+        try:
+            with db.connect(self._dsn) as conn:
+                settings = Settings.load(conn)
+        except Error as error:
+            say("settings_not_read", logging.WARNING, error=error)
+            return
+        for each in rounds:
+            each.settings = settings
+            each.wake()
+        say("settings_read")
+
+    def _finish(self, rounds: Rounds, work: Refreshing | Steering, deadline: float) -> None:
+        """End one side, in time: a round that does not end by itself loses its sessions."""
+        if not rounds.join(max(deadline - time.monotonic(), 0)):
+            self._cut_off(rounds.name, work.backend_pids)
+            if not rounds.join(CUT_OFF_WITHIN_S):
+                return  # its thread ends with the process, or when it finds its sessions gone
+        work.close()
+
+    def _cut_off(self, name: str, pids: tuple[int, ...]) -> None:
+        """End sessions of ours that wait for something: PostgreSQL would go on waiting after we are gone."""
+        say(f"{name}_cut_off", logging.WARNING, backend_pids=pids)
+        try:
+            with db.connect(self._dsn, connect_timeout=2) as conn:
+                conn.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s::integer[]) AS pid", (list(pids),))
+        except (Error, psycopg.Error) as error:
+            say(f"{name}_not_cut_off", logging.WARNING, error=error)
