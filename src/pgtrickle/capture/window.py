@@ -24,6 +24,12 @@ from pgtrickle.model import quote
 _SNAPSHOT = re.compile(r"\d+:\d+:(\d+(,\d+)*)?")
 
 
+class NotCaptured(StateError):
+    """A source has no buffer: it is new to the query, or someone dropped the buffer."""
+
+    code = "PT322"
+
+
 @dataclass(frozen=True, slots=True)
 class Pending:
     """Changes of one source in a window.
@@ -159,10 +165,9 @@ def pending(
     try:
         rows = conn.execute(sql.SQL(" UNION ALL ").join(counts)).fetchall()
     except psycopg.errors.UndefinedTable as error:
-        raise StateError(
+        raise NotCaptured(
             f"a change buffer is missing: {error.diag.message_primary}",
-            code="PT322",
-            hint="Refresh with --full, which sets up capture again.",
+            hint="The next refresh sets up capture again.",
         ) from error
     return {oid: Pending(changes, truncated, captured) for oid, changes, truncated, captured in rows}
 

@@ -13,6 +13,7 @@ import psycopg
 
 from pgtrickle.apply import merge, state
 from pgtrickle.capture import eligibility, triggers
+from pgtrickle.catalog import ddl
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.names import parse_name, qualify
@@ -24,6 +25,7 @@ from pgtrickle.errors import StateError, Unsupported, UsageError
 from pgtrickle.model import Table, quote
 from pgtrickle.query.compile import Compiled, compile_query
 from pgtrickle.query.fingerprint import fingerprint
+from pgtrickle.refresh.failure import DefinitionProblem
 from pgtrickle.refresh.lock import wait_for_refresh
 from pgtrickle.refresh.prepared import Prepared, joined_aggregates, prepare
 
@@ -198,6 +200,7 @@ def _definition(connection: Connection, query: str, path: str, compiled: Compile
         mode_reason=mode.reason,
         source_fingerprint=fingerprint(connection, analysis.dependencies),
         sources=sources,
+        dependencies=analysis.dependencies,
     )
 
 
@@ -255,12 +258,13 @@ def _fit_storage(connection: Connection, stream: StreamTable, prepared: Prepared
     if _has_columns(connection, stream, prepared):
         return
     if not may_change:
-        raise StateError(
+        raise DefinitionProblem(
             f"a source changed so that {stream} would have other columns",
             code="PT324",
             hint="alter the stream table with its query to take the new columns",
         )
     acl = _grants(connection, stream)
+    ddl.announce_own(connection)  # who reads the table finds the new one at its next refresh
     _drop_storage(connection, stream, cascade=False)
     merge.create(connection, prepared.storage)
     table = _table(connection, stream.pgt_schema, stream.pgt_name)

@@ -24,7 +24,7 @@ from psycopg import IsolationLevel
 from pgtrickle import db, failpoints
 from pgtrickle.apply import merge, stage
 from pgtrickle.capture import buffer, handover
-from pgtrickle.capture.window import Pending
+from pgtrickle.capture.window import NotCaptured, Pending
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.reader import StreamTable
@@ -36,7 +36,7 @@ from pgtrickle.refresh import facts as ask
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.decide import Action, Circumstances, Decision, SourceChanges, decide
 from pgtrickle.refresh.define import load, redefine
-from pgtrickle.refresh.failure import ValueProblem, as_ours, known_failures
+from pgtrickle.refresh.failure import ValueProblem, as_ours, breaks_definition, known_failures
 from pgtrickle.refresh.lock import refresh_lock
 from pgtrickle.refresh.plan import is_small, plan_delta, plan_full, result_columns
 from pgtrickle.refresh.prepared import Prepared
@@ -170,14 +170,15 @@ class _Refresh:
                         pending = window.pending(captured)
                         outdated = self._outdated(stream, prepared, pending)
                         result = None if outdated else self._refresh(stream, prepared, pending, window, moment)
-            except _SourceGone:  # dropped or renamed: PostgreSQL's word on the query is the clearest there is
+            except (_SourceGone, NotCaptured):  # if the query no longer holds, PostgreSQL's word on it is the clearest
                 stream, outdated, result = self._stream(), _CHANGED, None
             except Behind as behind:
                 return _skipped(self.connections.aside, self.pgt_id, self.initiated_by, str(behind))
             if result is not None:
                 self._clean(window, captured, result)
                 return result
-            redefine(self.connections.aside, stream, settings=self.owner.settings, reason=outdated or _CHANGED)
+            reason = stream.reinit_reason or outdated or _CHANGED  # what DDL was noted says more than a fingerprint
+            redefine(self.connections.aside, stream, settings=self.owner.settings, reason=reason)
             prepared = self.owner.prepared(self._stream())
         raise StateError(
             "the sources keep changing their definition", code="PT342", hint="refresh again when no DDL is under way"
@@ -373,7 +374,8 @@ class _Refresh:
             error=error.message,
         )
         most = self.owner.settings.max_consecutive_errors
-        record.mark_failed(aside, self.pgt_id, str(error), max_consecutive_errors=most)
+        broken = breaks_definition(error)
+        record.mark_failed(aside, self.pgt_id, str(error), max_consecutive_errors=most, broken=broken)
 
     def _clean(self, window: Window, captured: list[int], result: RefreshResult) -> None:
         """Removes from the buffers what every consumer has applied; after the snapshot, which would hold it back."""
