@@ -6,7 +6,7 @@ their id (`pgt_id`); an edge leads from what is read, a base table or a stream t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from graphlib import TopologicalSorter
@@ -20,12 +20,17 @@ from pgtrickle.errors import StateError
 
 @dataclass(frozen=True, slots=True)
 class Vertex:
-    """A stream table: its id, the oid of its storage, its name for people, its schedule (None: calculated)."""
+    """A stream table: its id, the oid of its storage, its name for people, its schedule (None: calculated).
+
+    `consistency` and `policy` are what was asked for it as the end of a diamond; None leaves it to the settings.
+    """
 
     pgt_id: int
     relid: int
     name: str
     schedule: str | None = None
+    consistency: str | None = None
+    policy: str | None = None
 
 
 class Dag:
@@ -55,7 +60,7 @@ class Dag:
         return {table.relid: table.pgt_id for table in self.tables.values()}
 
     @cached_property
-    def _graph(self) -> nx.DiGraph:
+    def graph(self) -> nx.DiGraph:
         """The stream tables alone, by id."""
         graph = nx.DiGraph()
         graph.add_nodes_from(self.tables)
@@ -66,16 +71,16 @@ class Dag:
 
     def upstream(self, pgt_id: int) -> frozenset[int]:
         """The stream tables it reads itself."""
-        return frozenset(self._graph.predecessors(pgt_id))
+        return frozenset(self.graph.predecessors(pgt_id))
 
     def below(self, selected: Iterable[int]) -> frozenset[int]:
         """The stream tables that read one of these, directly or through others."""
-        return frozenset(reached for pgt_id in selected for reached in nx.descendants(self._graph, pgt_id))
+        return frozenset(reached for pgt_id in selected for reached in nx.descendants(self.graph, pgt_id))
 
-    def needed(self, due: Iterable[int]) -> frozenset[int]:
+    def needed(self, due: Iterable[int], held: Collection[int] = ()) -> frozenset[int]:
         """The due tables, and the calculated ones that they read: those have no schedule but that of their readers.
 
-        A table with a schedule of its own is read as it is, so the search ends there.
+        A table with a schedule of its own, or one that is `held`, is read as it is, so the search ends there.
         """
         found: set[int] = set()
         pending = list(due)
@@ -83,20 +88,24 @@ class Dag:
             pgt_id = pending.pop()
             if pgt_id not in found:
                 found.add(pgt_id)
-                pending += [source for source in self.upstream(pgt_id) if self.tables[source].schedule is None]
+                pending += [
+                    source
+                    for source in self.upstream(pgt_id)
+                    if self.tables[source].schedule is None and source not in held
+                ]
         return frozenset(found)
 
     def order(self, selected: Iterable[int] | None = None) -> tuple[int, ...]:
         """These stream tables (all, if none are given), each after those it reads; oldest first where that leaves a
         choice. StateError if there is a cycle among them."""
-        graph = self._graph if selected is None else self._graph.subgraph(selected)
+        graph = self.graph if selected is None else self.graph.subgraph(selected)
         self._require_acyclic(graph)
         return tuple(nx.lexicographical_topological_sort(graph))
 
     def ready(self, selected: Iterable[int]) -> TopologicalSorter[int]:
         """The same for running them side by side: `get_ready()` gives those whose own sources are done, `done()` says
         so. It is prepared already. Tables that are not selected are not waited for."""
-        graph = self._graph.subgraph(selected)
+        graph = self.graph.subgraph(selected)
         self._require_acyclic(graph)
         sorter = TopologicalSorter({pgt_id: sorted(graph.predecessors(pgt_id)) for pgt_id in sorted(graph)})
         sorter.prepare()
@@ -105,14 +114,14 @@ class Dag:
     @cached_property
     def cyclic(self) -> frozenset[int]:
         """The stream tables that are part of a cycle: a source that is a view may close one behind our back."""
-        parts = nx.strongly_connected_components(self._graph)
+        parts = nx.strongly_connected_components(self.graph)
         return frozenset(
-            pgt_id for part in parts for pgt_id in part if len(part) > 1 or self._graph.has_edge(pgt_id, pgt_id)
+            pgt_id for part in parts for pgt_id in part if len(part) > 1 or self.graph.has_edge(pgt_id, pgt_id)
         )
 
     def cycle(self) -> tuple[str, ...] | None:
         """The names along one cycle, the first again at the end; None if there is none."""
-        found = _find_cycle(self._graph)
+        found = _find_cycle(self.graph)
         return self._names(found) if found else None
 
     def with_sources(self, pgt_id: int, sources: Iterable[int]) -> Dag:
@@ -126,7 +135,7 @@ class Dag:
         To be asked of the graph as it was before an alter: the storage may be another one afterwards. A table that is
         created has no readers yet, and closes none.
         """
-        changed = self.with_sources(pgt_id, sources)._graph
+        changed = self.with_sources(pgt_id, sources).graph
         for source in sorted(changed.predecessors(pgt_id)):
             if nx.has_path(changed, pgt_id, source):
                 raise self._circle(nx.shortest_path(changed, pgt_id, source))
