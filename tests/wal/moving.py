@@ -1,4 +1,4 @@
-"""A decoder that runs, and sources moved between triggers and WAL by hand: for tests that want both under their tables."""
+"""A decoder that runs, and sources moved between triggers and WAL by hand: for tests that want both at work."""
 
 from __future__ import annotations
 

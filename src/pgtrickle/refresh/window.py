@@ -9,7 +9,7 @@ the same window. Called by `run.py` and `verify.py`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -63,18 +63,18 @@ def is_complete(found: Window) -> bool:
 def completed(found: Window, aside: Connection, late: Connection, patience_s: float) -> Iterator[Window]:
     """The window with all that was still to be decoded; `late` opens its transaction once that is there.
 
-    `aside` commits each statement. Behind if it takes too long. A source whose slot is lost is not waited for: its
-    `Pending` says that it is not captured.
+    `aside` commits each statement. Behind if it takes too long. A source that has lost the slot or the publication is
+    not waited for: its `Pending` says that it is not captured.
     """
-    awaited = [sides for sides in found.sides.values() if sides.from_decoder(found.since)]
-    target = _target(aside, awaited)
+    awaited = {oid: sides for oid, sides in found.sides.items() if sides.from_decoder(found.since)}
+    target = _target(aside, awaited.values())
     if target is not None:
-        _wait(aside, target, patience_s)
+        _wait(aside, target, list(awaited), patience_s)
     with late.transaction():
         yield Window(found.since, found.until, late, found.sides, apart=True)
 
 
-def _target(aside: Connection, awaited: Sequence[Sides]) -> str | None:
+def _target(aside: Connection, awaited: Collection[Sides]) -> str | None:
     """The position that the decoder must have passed; None if it has.
 
     All that is visible in a snapshot has its commit in the WAL before any position taken later. Where recent commits
@@ -99,20 +99,23 @@ def _target(aside: Connection, awaited: Sequence[Sides]) -> str | None:
     return str(row[0])
 
 
-def _wait(aside: Connection, target: str, patience_s: float) -> None:
+def _wait(aside: Connection, target: str, sources: list[int], patience_s: float) -> None:
     begun = unread_since = time.monotonic()
     pause = _SHORTEST_POLL_S
     while True:
         row = aside.execute(
-            "SELECT coalesce(p.lsn >= %(target)s::pg_lsn, false), s.alive, coalesce(s.active, false),"
+            "SELECT coalesce(p.lsn >= %(target)s::pg_lsn, false), coalesce(s.alive, false) AND NOT EXISTS ("
+            "   SELECT FROM pgtrickle.pgt_change_tracking AS k WHERE k.source_relid = ANY(%(sources)s::oid[])"
+            "   AND k.cdc_mode = 'WAL' AND k.membership NOT IN (SELECT oid FROM pg_publication_rel)),"
+            " coalesce(s.active, false),"
             " pg_wal_lsn_diff(%(target)s::pg_lsn, p.lsn)::bigint, d.error"
             " FROM pgtrickle.pgt_decoded AS p LEFT JOIN pgtrickle.pgt_slot AS s ON true"
             " LEFT JOIN pgtrickle.pgt_decoder AS d ON d.slot_name = s.slot_name",
-            {"target": target},
+            {"target": target, "sources": sources},
         ).fetchone()
         assert row is not None
-        passed, alive, is_read, lag, error = row
-        if passed or not alive:
+        passed, to_come, is_read, lag, error = row
+        if passed or not to_come:
             return
         now = time.monotonic()
         unread_since = now if is_read else unread_since
