@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from psycopg.conninfo import make_conninfo
+from pyspark.sql import SparkSession
 
 from pgtrickle import db
 from pgtrickle.api import Trickle
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.db import Connection
+from tests.refresh.oracle import differing
 
 QUERY = "SELECT id, twice(v) AS v FROM seen"
 NO_SPARK = "spark://nowhere.invalid:1"
@@ -49,6 +51,10 @@ class Place:
             " WHERE pgt_name = %s",
             (name,),
         )
+
+    def equal(self, name: str, query: str) -> bool:
+        """Whether the stream table is what its query answers."""
+        return differing(self.connection, name, query) == []
 
     def marked(self, name: str = "st") -> str | None:
         """Why the stream table is to be computed anew."""
@@ -83,8 +89,8 @@ class Place:
 
 
 @contextmanager
-def place(dsn: str) -> Iterator[Place]:
-    with Trickle(dsn, master=NO_SPARK) as trickle, db.connect(dsn) as connection:
+def place(dsn: str, spark: SparkSession | None = None) -> Iterator[Place]:
+    with Trickle(dsn, spark=spark, master=NO_SPARK) as trickle, db.connect(dsn) as connection:
         made = Place(dsn, connection, trickle)
         made.run(
             "CREATE TABLE t (id int PRIMARY KEY, v int, w text)",

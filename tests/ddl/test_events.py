@@ -59,7 +59,7 @@ def test_what_is_used_is_noticed(made18: Place, ddl: str, reason: str) -> None:
 def test_what_is_not_used_is_not(made: Place) -> None:
     with made.alerts() as told:
         made.run(*UNUSED)
-    assert made.noted() == told == []
+    assert (made.noted(), told) == ([], [])
     assert made.marked() is None
 
 
@@ -151,7 +151,7 @@ def test_rolled_back_it_never_was(made: Place) -> None:
             with made.connection.transaction(force_rollback=True):
                 made.run("DROP TABLE t CASCADE")
             made.run("ALTER TABLE t ADD COLUMN more int")
-    assert made.noted() == told == []
+    assert (made.noted(), told) == ([], [])
     assert made.marked() is None
     assert made.stream().status == "ACTIVE"
 
@@ -240,7 +240,7 @@ def test_our_own_ddl_goes_by(made: Place) -> None:
     with made.alerts() as told, Trickle(made.dsn, master=NO_SPARK) as trickle:
         trickle.alter_stream_table("st", query="SELECT id, 'x' AS more FROM t")
     assert made.stream().pgt_relid != before
-    assert made.noted() == told == []
+    assert (made.noted(), told) == ([], [])
     assert made.stream("downstream").status == "ACTIVE"
 
 

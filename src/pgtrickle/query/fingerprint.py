@@ -31,8 +31,10 @@ WITH RECURSIVE source AS (
     JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
     LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum WHERE NOT a.attisdropped
     UNION ALL
-    SELECT jsonb_build_array('view', r.ev_class, md5(r.ev_action::text))
-    FROM pg_catalog.pg_rewrite r WHERE r.ev_class = ANY (%(views)s::oid[]) AND r.rulename = '_RETURN'
+    SELECT jsonb_build_array('view', r.ev_class, n.nspname, c.relname, md5(r.ev_action::text))
+    FROM pg_catalog.pg_rewrite r JOIN pg_catalog.pg_class c ON c.oid = r.ev_class
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE r.ev_class = ANY (%(views)s::oid[]) AND r.rulename = '_RETURN'
     UNION ALL
     SELECT jsonb_build_array('function', p.oid, p.proname, p.pronamespace, p.prolang, p.provolatile, p.proisstrict,
            p.prosrc, p.probin, p.proconfig, p.prosqlbody::text, p.prorettype, p.proargtypes,
