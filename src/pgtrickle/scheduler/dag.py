@@ -168,6 +168,7 @@ def _find_cycle(graph: nx.DiGraph) -> list[int]:
 
 _ROWS = """
 SELECT t.pgt_id, t.pgt_relid, format('%I.%I', t.pgt_schema, t.pgt_name), t.schedule,
+       t.diamond_consistency, t.diamond_schedule_policy,
        ARRAY(SELECT d.source_relid::bigint FROM pgtrickle.pgt_dependencies AS d WHERE d.pgt_id = t.pgt_id)
 FROM pgtrickle.pgt_stream_tables AS t ORDER BY t.pgt_id
 """
@@ -176,5 +177,5 @@ FROM pgtrickle.pgt_stream_tables AS t ORDER BY t.pgt_id
 def read(conn: psycopg.Connection[Any], known: Dag | None = None) -> Dag:
     """The graph of the catalog as it is now; `known` itself, with all it has worked out, if that has not changed."""
     rows = conn.execute(_ROWS).fetchall()
-    found = Dag([Vertex(*row[:4]) for row in rows], [(row[0], source) for row in rows for source in row[4]])
+    found = Dag([Vertex(*row[:-1]) for row in rows], [(row[0], source) for row in rows for source in row[-1]])
     return known if known == found else found

@@ -3,9 +3,9 @@
     orders ─▶ paid ───▶ balance       balance is where the ways meet: the convergence point
         └───▶ refunded ───┘           paid, refunded, balance are the members: committed at once or not at all
 
-Pure but for `store` and `advance`. The service asks `groups`, `select` and `units` in each tick. The groups are worked
-out here and stored for `pgtrickle.diamond_groups()`, rather than found again in SQL, so that what is shown is what the
-service does, and since each has an epoch, which must be kept somewhere anyway.
+Pure but for `store`, `advance` and `ask`. The service asks `groups`, `select` and `units` in each tick. The groups are
+worked out here and stored for `pgtrickle.diamond_groups()`, rather than found again in SQL, so that what is shown is
+what the service does, and since each has an epoch, which must be kept somewhere anyway.
 """
 
 from __future__ import annotations
@@ -163,8 +163,22 @@ def store(conn: psycopg.Connection[Any], diamonds: Iterable[Group]) -> None:
 def advance(conn: psycopg.Connection[Any], group: Group) -> None:
     """Counts one more version of an atomic group: to be called in the transaction that commits its members."""
     conn.execute(
-        "UPDATE pgtrickle.pgt_diamonds SET epoch = epoch + 1 WHERE members = %s AND consistency = 'atomic'",
+        "UPDATE pgtrickle.pgt_diamonds SET epoch = epoch + 1 WHERE members = %s::bigint[] AND consistency = 'atomic'",
         (list(group.members),),
+    )
+
+
+def ask(
+    conn: psycopg.Connection[Any],
+    pgt_id: int,
+    diamond_consistency: str | None = None,
+    diamond_schedule_policy: str | None = None,
+) -> None:
+    """Records what is asked of the diamond that ends at a stream table; what is not given stays as it is."""
+    conn.execute(
+        "UPDATE pgtrickle.pgt_stream_tables SET diamond_consistency = coalesce(%s, diamond_consistency),"
+        " diamond_schedule_policy = coalesce(%s, diamond_schedule_policy) WHERE pgt_id = %s",
+        (diamond_consistency, diamond_schedule_policy, pgt_id),
     )
 
 
