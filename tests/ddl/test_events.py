@@ -207,6 +207,22 @@ def test_a_user_with_no_rights_on_ours(made: Place) -> None:
         made.run("RESET ROLE", f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 
 
+def test_no_one_marks_a_stream_table_by_a_trigger_of_their_own(made18: Place) -> None:
+    role = f"reader_{made18.connection.info.dbname}"
+    made18.run(f"CREATE ROLE {role}", f"GRANT pgtrickle_user TO {role}", f"GRANT CREATE ON SCHEMA public TO {role}")
+    try:
+        made18.run(
+            f"SET ROLE {role}",
+            "CREATE TABLE mine (pgt_id bigint, reason text, gone boolean)",
+            "CREATE TRIGGER mine AFTER INSERT ON mine FOR EACH ROW EXECUTE FUNCTION pgtrickle.tell_source_ddl()",
+            "INSERT INTO mine SELECT pgt_id, 'mischief', true FROM pgtrickle.pgt_stream_tables",
+        )
+        made18.run("RESET ROLE")
+        assert (made18.marked(), made18.stream().status) == (None, "ACTIVE")
+    finally:
+        made18.run("RESET ROLE", f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+
+
 @pytest.mark.parametrize(
     "broken",
     [

@@ -41,36 +41,39 @@ COMMENT ON TABLE pgtrickle.pgt_source_ddl IS
 COMMENT ON COLUMN pgtrickle.pgt_source_ddl.gone IS
     'A relation or function was dropped: the query cannot run.';
 
--- An object for people, and what a query depends on of it; both NULL if it does not exist.
+-- An object for people, and what a query depends on of it; both NULL if it does not exist. In PL/pgSQL, which keeps
+-- its plans: it is asked for every object used of a table that is altered.
 CREATE FUNCTION pgtrickle.describe_object(
     classid oid, objid oid, objsubid integer, OUT title text, OUT shape jsonb)
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT pg_describe_object($1, $2, $3), CASE
-        WHEN $1 = 'pg_class'::regclass AND $3 = 0 THEN (
-            SELECT jsonb_build_object(
-                'name', format('%I.%I', n.nspname, c.relname),
-                'definition', md5(concat(c.relkind, (
-                    SELECT r.ev_action FROM pg_rewrite AS r WHERE r.ev_class = c.oid AND r.rulename = '_RETURN'))))
-            FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = $2)
-        WHEN $1 = 'pg_class'::regclass THEN (
-            SELECT jsonb_build_object(
-                'name', a.attname,
-                'type', format_type(a.atttypid, a.atttypmod),
-                'definition', concat_ws(' ', a.attcollation, nullif(a.attgenerated, ''), (
-                    SELECT md5(d.adbin::text) FROM pg_attrdef AS d
-                    WHERE d.adrelid = a.attrelid AND d.adnum = a.attnum AND a.attgenerated <> '')))
-            FROM pg_attribute AS a WHERE a.attrelid = $2 AND a.attnum = $3 AND NOT a.attisdropped)
-        WHEN $1 = 'pg_proc'::regclass THEN (
-            SELECT jsonb_build_object(
-                'name', p.oid::regprocedure::text,
-                'definition', md5(jsonb_build_array(
-                    p.prolang, p.provolatile, p.proisstrict, p.prosrc, p.probin, p.proconfig, p.prosqlbody::text,
-                    p.prorettype, p.proretset, (SELECT to_jsonb(g) FROM pg_aggregate AS g WHERE g.aggfnoid = p.oid)
-                )::text))
-            FROM pg_proc AS p WHERE p.oid = $2)
-        WHEN $1 = 'pg_constraint'::regclass THEN (
-            SELECT jsonb_build_object('definition', k.conkey) FROM pg_constraint AS k WHERE k.oid = $2)
-    END
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    title := pg_describe_object(classid, objid, objsubid);
+    IF classid = 'pg_class'::regclass AND objsubid = 0 THEN
+        SELECT jsonb_build_object(
+                   'name', format('%I.%I', n.nspname, c.relname),
+                   'definition', md5(concat(c.relkind, (
+                       SELECT r.ev_action FROM pg_rewrite AS r WHERE r.ev_class = c.oid AND r.rulename = '_RETURN'))))
+        INTO shape FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = objid;
+    ELSIF classid = 'pg_class'::regclass THEN
+        SELECT jsonb_build_object(
+                   'name', a.attname,
+                   'type', format_type(a.atttypid, a.atttypmod),
+                   'definition', concat_ws(' ', a.attcollation, nullif(a.attgenerated, ''), (
+                       SELECT md5(d.adbin::text) FROM pg_attrdef AS d
+                       WHERE d.adrelid = a.attrelid AND d.adnum = a.attnum AND a.attgenerated <> '')))
+        INTO shape FROM pg_attribute AS a WHERE a.attrelid = objid AND a.attnum = objsubid AND NOT a.attisdropped;
+    ELSIF classid = 'pg_proc'::regclass THEN
+        SELECT jsonb_build_object(
+                   'name', p.oid::regprocedure::text,
+                   'definition', md5(jsonb_build_array(
+                       p.prolang, p.provolatile, p.proisstrict, p.prosrc, p.probin, p.proconfig, p.prosqlbody::text,
+                       p.prorettype, p.proretset, (SELECT to_jsonb(g) FROM pg_aggregate AS g WHERE g.aggfnoid = p.oid)
+                   )::text))
+        INTO shape FROM pg_proc AS p WHERE p.oid = objid;
+    ELSIF classid = 'pg_constraint'::regclass THEN
+        SELECT jsonb_build_object('definition', k.conkey) INTO shape FROM pg_constraint AS k WHERE k.oid = objid;
+    END IF;
+END
 $$;
 
 -- What became of an object, in words.
@@ -113,11 +116,61 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION pgtrickle.on_source_ddl() RETURNS event_trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+-- Notes which used objects the command at hand has dropped, for whom; returns what was noted.
+CREATE FUNCTION pgtrickle.note_dropped(command text) RETURNS bigint[]
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    WITH added AS (
+        INSERT INTO pgtrickle.pgt_source_ddl (pgt_id, classid, objid, objsubid, title, reason, gone, command)
+        SELECT u.pgt_id, u.classid, u.objid, u.objsubid, u.title, pgtrickle.describe_change(u.title, u.shape, NULL),
+               u.objsubid = 0 AND u.classid IN ('pg_class'::regclass, 'pg_proc'::regclass), $1
+        FROM pg_event_trigger_dropped_objects() AS d
+        JOIN pgtrickle.pgt_used_objects AS u USING (classid, objid, objsubid)
+        RETURNING id
+    ) SELECT array_agg(id) FROM added
+$$;
+
+-- Notes which used objects the command at hand has changed. What is done to a partitioned table is done to its
+-- partitions; a schema or type gives its name to any number of objects.
+CREATE FUNCTION pgtrickle.note_altered(command text) RETURNS bigint[]
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     touched oid[];
     all_touched boolean;
+    noted bigint[];
+BEGIN
+    SELECT array_agg(c.objid) || array_agg(p.relid) FILTER (WHERE p.relid IS NOT NULL),
+           coalesce(bool_or(c.classid IN ('pg_namespace'::regclass, 'pg_type'::regclass)), false)
+    INTO touched, all_touched
+    FROM pg_event_trigger_ddl_commands() AS c
+    LEFT JOIN LATERAL pg_partition_tree(c.objid) AS p ON c.classid = 'pg_class'::regclass;
+    IF NOT all_touched AND NOT EXISTS (
+        SELECT FROM pgtrickle.pgt_used_objects AS u WHERE u.objid = ANY (touched)
+    ) THEN
+        RETURN NULL;
+    END IF;
+    WITH used AS (
+        SELECT DISTINCT u.classid, u.objid, u.objsubid FROM pgtrickle.pgt_used_objects AS u
+        WHERE all_touched OR u.objid = ANY (touched)
+    ), found AS MATERIALIZED (
+        SELECT used.*, d.shape
+        FROM used CROSS JOIN LATERAL pgtrickle.describe_object(used.classid, used.objid, used.objsubid) AS d
+        WHERE d.shape IS NOT NULL
+    ), added AS (
+        INSERT INTO pgtrickle.pgt_source_ddl (pgt_id, classid, objid, objsubid, title, shape, reason, gone, command)
+        SELECT s.pgt_id, s.classid, s.objid, s.objsubid, s.title, f.shape,
+               pgtrickle.describe_change(s.title, s.shape, f.shape), false, $1
+        FROM found AS f JOIN pgtrickle.pgt_seen_objects AS s USING (classid, objid, objsubid)
+        WHERE f.shape IS DISTINCT FROM s.shape
+        RETURNING id
+    ) SELECT array_agg(id) INTO noted FROM added;
+    RETURN noted;
+END
+$$;
+
+-- A user's DDL never fails by an error of ours, only by our refusal.
+CREATE FUNCTION pgtrickle.on_source_ddl() RETURNS event_trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
     noted bigint[];
     blocked boolean;
 BEGIN
@@ -125,41 +178,8 @@ BEGIN
         IF pgtrickle.setting('own_ddl', 'off')::boolean THEN
             RETURN;
         END IF;
-        IF TG_EVENT = 'sql_drop' THEN
-            WITH added AS (
-                INSERT INTO pgtrickle.pgt_source_ddl (pgt_id, classid, objid, objsubid, title, reason, gone, command)
-                SELECT u.pgt_id, u.classid, u.objid, u.objsubid, u.title,
-                       pgtrickle.describe_change(u.title, u.shape, NULL),
-                       u.objsubid = 0 AND u.classid IN ('pg_class'::regclass, 'pg_proc'::regclass), TG_TAG
-                FROM pg_event_trigger_dropped_objects() AS d
-                JOIN pgtrickle.pgt_used_objects AS u USING (classid, objid, objsubid)
-                RETURNING id
-            ) SELECT array_agg(id) INTO noted FROM added;
-        ELSE
-            -- A schema or type gives its name to any number of objects. What is done to a partitioned table is done to
-            -- its partitions.
-            SELECT array_agg(c.objid) || array_agg(p.relid) FILTER (WHERE p.relid IS NOT NULL),
-                   coalesce(bool_or(c.classid IN ('pg_namespace'::regclass, 'pg_type'::regclass)), false)
-            INTO touched, all_touched
-            FROM pg_event_trigger_ddl_commands() AS c
-            LEFT JOIN LATERAL pg_partition_tree(c.objid) AS p ON c.classid = 'pg_class'::regclass;
-            IF NOT all_touched AND NOT EXISTS (
-                SELECT FROM pgtrickle.pgt_used_objects AS u WHERE u.objid = ANY (touched)
-            ) THEN
-                RETURN;
-            END IF;
-            WITH added AS (
-                INSERT INTO pgtrickle.pgt_source_ddl
-                       (pgt_id, classid, objid, objsubid, title, shape, reason, gone, command)
-                SELECT s.pgt_id, s.classid, s.objid, s.objsubid, s.title, d.shape,
-                       pgtrickle.describe_change(s.title, s.shape, d.shape), false, TG_TAG
-                FROM pgtrickle.pgt_seen_objects AS s
-                CROSS JOIN LATERAL pgtrickle.describe_object(s.classid, s.objid, s.objsubid) AS d
-                WHERE (all_touched OR s.objid = ANY (touched))
-                  AND d.shape IS NOT NULL AND d.shape IS DISTINCT FROM s.shape
-                RETURNING id
-            ) SELECT array_agg(id) INTO noted FROM added;
-        END IF;
+        noted := CASE TG_EVENT WHEN 'sql_drop' THEN pgtrickle.note_dropped(TG_TAG)
+                               ELSE pgtrickle.note_altered(TG_TAG) END;
         blocked := noted IS NOT NULL AND pgtrickle.setting('block_source_ddl', 'off')::boolean;
     EXCEPTION WHEN OTHERS THEN
         RAISE WARNING USING
@@ -177,6 +197,9 @@ $$;
 CREATE FUNCTION pgtrickle.tell_source_ddl() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    IF TG_RELID <> 'pgtrickle.pgt_source_ddl'::regclass THEN
+        RETURN NULL;  -- someone's own table: it has no say
+    END IF;
     UPDATE pgtrickle.pgt_stream_tables AS t
     SET needs_reinit = true, reinit_reason = NEW.reason, updated_at = clock_timestamp(),
         status = CASE WHEN NEW.gone AND t.status <> 'SUSPENDED' THEN 'ERROR' ELSE t.status END,
