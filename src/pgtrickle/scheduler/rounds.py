@@ -52,6 +52,8 @@ class Rounds:
         failures = 0
         while not self._stop.is_set():
             self._wake.clear()
+            if self._stop.is_set():  # set just before that was cleared
+                return
             soon = False
             try:
                 soon = self._work(self.settings)

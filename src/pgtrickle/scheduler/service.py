@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 import psycopg
@@ -22,7 +22,7 @@ import psycopg
 from pgtrickle import db
 from pgtrickle.catalog import install
 from pgtrickle.config import Settings
-from pgtrickle.errors import Error, ServerError
+from pgtrickle.errors import Error, ServerError, UsageError
 from pgtrickle.scheduler import lease
 from pgtrickle.scheduler.events import say
 from pgtrickle.scheduler.lease import Lease
@@ -68,6 +68,7 @@ class Service:
         self._dsn = dsn
         self._refreshing = refreshing
         self._controls = controls
+        self._settings: Settings | None = None
 
     def run(self) -> None:
         """Serve until told to stop. Raises only what no waiting can mend: the server cannot be reached at the start, or
@@ -102,9 +103,9 @@ class Service:
     def _lead(self, held: Lease) -> None:
         with db.connect(self._dsn) as conn:
             applied = install.install(conn).applied
-            settings = Settings.load(conn)
         if applied:
             say("catalog_installed", versions=list(applied))
+        settings = self._load()
         steering = Steering(self._dsn)
         refreshing = self._refreshing()
         capture = Rounds("capture", steering.round, settings)
@@ -116,7 +117,9 @@ class Service:
                     refreshes.wake()
                 if self._controls.reload.is_set():
                     self._controls.reload.clear()
-                    self._reload(capture, refreshes)
+                    capture.settings = refreshes.settings = self._load()
+                    capture.wake()
+                    refreshes.wake()
         finally:
             capture.stop()
             refreshes.stop()
@@ -124,18 +127,24 @@ class Service:
             self._finish(refreshes, refreshing, deadline)
             self._finish(capture, steering, deadline)
 
-    def _reload(self, *rounds: Rounds) -> None:
-        """Read the settings again, in a new session: one that is open does not see what was set for the database."""
+    def _load(self) -> Settings:
+        """The settings as they are now, read in a new session: one that is open does not see what was set since for the
+        database. Wrong ones are an error at the start only; later those stay that were right. Spark stays the same."""
+        known = self._settings
         try:
             with db.connect(self._dsn) as conn:
-                settings = Settings.load(conn)
-        except Error as error:
+                found = Settings.load(conn)
+        except UsageError as error:
+            if known is None:
+                raise
             say("settings_not_read", logging.WARNING, error=error)
-            return
-        for each in rounds:
-            each.settings = settings
-            each.wake()
+            return known
+        if known is not None and found.spark_master != known.spark_master:
+            say("setting_kept", logging.WARNING, setting="spark_master", until="the next start")
+            found = replace(found, spark_master=known.spark_master)
+        self._settings = found
         say("settings_read")
+        return found
 
     def _finish(self, rounds: Rounds, work: Refreshing | Steering, deadline: float) -> None:
         """End one side, in time: a round that does not end by itself loses its sessions."""
