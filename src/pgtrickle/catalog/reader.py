@@ -35,6 +35,7 @@ class StreamTable:
     needs_reinit: bool
     reinit_reason: str | None
     frontier: str
+    upstream_frontier: str | None
     data_timestamp: datetime | None
     last_refresh_at: datetime | None
     last_full_ms: float | None
@@ -47,6 +48,10 @@ class StreamTable:
 
     def __str__(self) -> str:
         return f"{self.pgt_schema}.{self.pgt_name}"
+
+    def since(self, is_upstream: bool) -> str:
+        """The snapshot up to which it has the changes of a source, which is a stream table or not."""
+        return self.upstream_frontier or self.frontier if is_upstream else self.frontier
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +159,7 @@ class CdcChange:
     reason: str
 
 
-_AS_TEXT = {"frontier", "snapshot", "decoder_confirmed_lsn", "confirmed_lsn"}
+_AS_TEXT = {"frontier", "upstream_frontier", "snapshot", "decoder_confirmed_lsn", "confirmed_lsn"}
 
 
 def _columns(

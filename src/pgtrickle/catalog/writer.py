@@ -142,14 +142,17 @@ def mark_refreshed(
     pgt_id: int,
     *,
     frontier: str,
+    upstream_frontier: str | None = None,
     data_timestamp: datetime,
     full_ms: float | None = None,
 ) -> None:
-    """The table now equals its query at `frontier`. `full_ms` is given when it was computed from scratch,
-    which also settles a reinitialisation that was asked for."""
+    """The table now equals its query at `frontier`, and what it reads of stream tables at `upstream_frontier`, if that
+    is later. `full_ms` is given when it was computed from scratch, which also settles a reinitialisation that was
+    asked for."""
     _update(
         conn,
-        "UPDATE pgtrickle.pgt_stream_tables SET frontier = %(frontier)s::pg_snapshot, data_timestamp = %(at)s,"
+        "UPDATE pgtrickle.pgt_stream_tables SET frontier = %(frontier)s::pg_snapshot,"
+        " upstream_frontier = %(upstream)s::pg_snapshot, data_timestamp = %(at)s,"
         " last_refresh_at = clock_timestamp(), consecutive_errors = 0, last_error = NULL,"
         " status = CASE WHEN status = 'SUSPENDED' THEN status ELSE 'ACTIVE' END,"
         " is_populated = is_populated OR %(full)s::double precision IS NOT NULL,"
@@ -157,7 +160,7 @@ def mark_refreshed(
         " needs_reinit = needs_reinit AND %(full)s::double precision IS NULL,"
         " reinit_reason = CASE WHEN %(full)s::double precision IS NULL THEN reinit_reason END"
         " WHERE pgt_id = %(pgt_id)s",
-        {"frontier": frontier, "at": data_timestamp, "full": full_ms, "pgt_id": pgt_id},
+        {"frontier": frontier, "upstream": upstream_frontier, "at": data_timestamp, "full": full_ms, "pgt_id": pgt_id},
     )
 
 
@@ -246,6 +249,7 @@ def record_no_data(
     initiated_by: str,
     reason: str,
     frontier: str,
+    upstream_frontier: str | None = None,
     data_timestamp: datetime,
     duration_ms: float,
 ) -> None:
@@ -256,7 +260,8 @@ def record_no_data(
     conn.execute("SET LOCAL synchronous_commit = off")
     conn.execute(
         "WITH moved AS (UPDATE pgtrickle.pgt_stream_tables SET frontier = %(frontier)s::pg_snapshot,"
-        " data_timestamp = %(at)s, last_refresh_at = clock_timestamp(), consecutive_errors = 0,"
+        " upstream_frontier = %(upstream)s::pg_snapshot, data_timestamp = %(at)s,"
+        " last_refresh_at = clock_timestamp(), consecutive_errors = 0,"
         " status = CASE WHEN status = 'SUSPENDED' THEN status ELSE 'ACTIVE' END,"
         " last_error = NULL WHERE pgt_id = %(pgt_id)s RETURNING pgt_id)"
         " INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, started_at, finished_at, action, status, initiated_by,"
@@ -264,7 +269,7 @@ def record_no_data(
         " SELECT pgt_id, clock_timestamp() - %(ms)s * interval '1 ms', clock_timestamp(), 'NO_DATA', 'COMPLETED',"
         " %(by)s, %(reason)s, %(frontier)s::pg_snapshot, %(at)s, %(ms)s FROM moved",
         {"frontier": frontier, "at": data_timestamp, "pgt_id": pgt_id, "by": initiated_by, "reason": reason}
-        | {"ms": duration_ms},
+        | {"ms": duration_ms, "upstream": upstream_frontier},
     )
 
 

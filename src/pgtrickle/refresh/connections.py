@@ -20,5 +20,10 @@ class Connections:
     aside: Connection
     late: Connection
 
+    @classmethod
+    def single(cls, connection: Connection) -> Connections:
+        """One for all, where nothing is written and nothing waited for."""
+        return cls(connection, connection, connection, connection)
+
     def __iter__(self) -> Iterator[Connection]:
         return iter((self.reader, self.writer, self.aside, self.late))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pgtrickle import db
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.db import Connection
 from pgtrickle.delta.differentiate import differentiate
@@ -11,11 +12,14 @@ from pgtrickle.delta.explain import plan as delta_text
 from pgtrickle.query.compile import compile_query
 from pgtrickle.query.explain import tree as tree_text
 from pgtrickle.refresh import facts as ask
+from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.plan import plan_delta
 from pgtrickle.refresh.prepared import Prepared, prepare
-from pgtrickle.refresh.window import Window, at_once, is_complete
+from pgtrickle.refresh.window import Span, Window, at_snapshot
 from pgtrickle.spark.explain import physical_text
 from pgtrickle.spark.facts import Facts
+from pgtrickle.spark.flow import Place
+from pgtrickle.spark.lower import Changed
 
 _ANY_WINDOW = "1:1:"
 _TYPICAL_CHANGES = 100
@@ -28,17 +32,26 @@ def explain_query(connection: Connection, query: str) -> str:
         prepared = prepare(connection, 0, "", "query", compiled)
     if compiled.tree is None:
         return f"refresh mode\n  FULL: {compiled.refusal}\n"
-    return _sections(connection, prepared, {}, Window(_ANY_WINDOW, _ANY_WINDOW, connection, {}))
+    spans = {table.oid: Span(_ANY_WINDOW, _ANY_WINDOW) for table in prepared.sources}
+    return _sections(connection, prepared, {}, Window(_ANY_WINDOW, Connections.single(connection), spans))
 
 
 def explain_stream_table(connection: Connection, stream: StreamTable, prepared: Prepared) -> str:
     """How the stream table is maintained, with the reads its next refresh would choose for what is captured by now."""
     if stream.effective_mode == "FULL":
         return f"refresh mode\n  FULL: {stream.mode_reason}\n"
-    oids = [table.oid for table in prepared.sources]
-    window = at_once(connection, oids, stream.frontier, stream.frontier)
-    changes = {oid: found.changes for oid, found in window.pending(oids).items()}
-    return _sections(connection, prepared, changes, replace(window, apart=not is_complete(window)))
+    since = {table.oid: stream.since(table.oid in prepared.upstream) for table in prepared.sources}
+    now = str(db.scalar(connection, "SELECT pg_current_snapshot()::text"))
+    window = at_snapshot(Connections.single(connection), since, now)
+    return _sections(
+        connection, prepared, {oid: found.changes for oid, found in window.pending().items()}, _as_refreshed(window)
+    )
+
+
+def _as_refreshed(window: Window) -> Window:
+    """Buffers are read at a later snapshot where changes are decoded into them."""
+    places = {oid: Place.SNAPSHOT if span.is_complete else Place.LATE for oid, span in window.spans.items()}
+    return replace(window, spans={oid: replace(span, place=places[oid]) for oid, span in window.spans.items()})
 
 
 def _sections(connection: Connection, prepared: Prepared, changes: dict[int, int], window: Window) -> str:
@@ -62,7 +75,7 @@ def _sections(connection: Connection, prepared: Prepared, changes: dict[int, int
 
 def _physical(prepared: Prepared, facts: Facts, oid: int, window: Window) -> str:
     only = Facts(facts.tables, {oid: facts.changes[oid]})
-    return physical_text(plan_delta(prepared, only, window))
+    return physical_text(plan_delta(prepared, only, window, Changed(frozenset({oid}))))
 
 
 def _indented(text: str) -> str:

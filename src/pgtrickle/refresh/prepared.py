@@ -27,6 +27,8 @@ class Prepared:
     storage: Storage
     states: dict[int, StateTable]
     lockable: tuple[Table, ...]
+    upstream: frozenset[int] = frozenset()
+    """Those of the sources that are stream tables, by oid."""
 
     @property
     def tree(self) -> Operator:
@@ -54,7 +56,7 @@ def prepare(connection: Connection, pgt_id: int, schema: str, name: str, compile
             hashable = frozenset(key.name for position, key in enumerate(keys) if position in positions)
             looks_differ = any(_may_look_different(connection, key.type) for key in keys)
             states[number] = StateTable(pgt_id, number, aggregate, hashable, looks_differ)
-    return Prepared(pgt_id, compiled, storage, states, _lockable(connection, compiled))
+    return Prepared(pgt_id, compiled, storage, states, _lockable(connection, compiled), _upstream(connection, compiled))
 
 
 def _lockable(connection: Connection, compiled: Compiled) -> tuple[Table, ...]:
@@ -64,6 +66,14 @@ def _lockable(connection: Connection, compiled: Compiled) -> tuple[Table, ...]:
         "SELECT oid FROM unnest(%s::oid[]) AS oid WHERE has_table_privilege(oid, 'SELECT')", (list(tables),)
     ).fetchall()
     return tuple(tables[int(str(oid))] for (oid,) in allowed)
+
+
+def _upstream(connection: Connection, compiled: Compiled) -> frozenset[int]:
+    sources = [source.table.oid for source in compiled.analysis.sources]
+    found = connection.execute(
+        "SELECT pgt_relid FROM pgtrickle.pgt_stream_tables WHERE pgt_relid = ANY(%s::oid[])", (sources,)
+    )
+    return frozenset(int(str(oid)) for (oid,) in found)
 
 
 def joined_aggregates(tree: Operator) -> frozenset[Aggregate]:

@@ -11,11 +11,11 @@ Spark is imported where work begins: a refresh with nothing to do, and all that 
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -24,7 +24,7 @@ from psycopg import IsolationLevel
 from pgtrickle import db, failpoints
 from pgtrickle.apply import merge, stage
 from pgtrickle.capture import buffer, handover
-from pgtrickle.capture.window import NotCaptured, Pending
+from pgtrickle.capture.window import NotCaptured, Pending, covers
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.reader import StreamTable
@@ -41,8 +41,11 @@ from pgtrickle.refresh.lock import refresh_lock
 from pgtrickle.refresh.plan import is_small, plan_delta, plan_full, result_columns
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.result import RefreshResult
-from pgtrickle.refresh.window import Behind, Window, at_once, completed, is_complete
+from pgtrickle.refresh.tick import Moment, Tick, now
+from pgtrickle.refresh.window import Behind, Window, at_snapshot, await_decoder, extended, including, opened
 from pgtrickle.spark.facts import Facts
+from pgtrickle.spark.flow import Place
+from pgtrickle.spark.lower import Changed, Inseparable, Part
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,16 +58,16 @@ _LOCK_TIMEOUT = "10s"
 _CHANGED = "the definition of a source changed"
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """The snapshot a refresh brings its table to, and the time it was taken."""
-
-    snapshot: str
-    at: datetime
-
-
 class _SourceGone(Exception):
     """A source is not there under the name it had when the query was compiled."""
+
+
+class NotInTick(Exception):
+    """The table cannot be brought to the tick's snapshot: it must be refreshed by itself; says why."""
+
+    def __init__(self, pgt_id: int, reason: str) -> None:
+        super().__init__(reason)
+        self.pgt_id = pgt_id
 
 
 @dataclass(slots=True)
@@ -77,14 +80,58 @@ class Refresher:
     _connections: Connections | None = None
     _prepared: dict[int, tuple[str | None, Prepared]] = field(default_factory=dict)
 
-    def refresh(self, pgt_id: int, *, full: bool = False, initiated_by: str = "MANUAL") -> RefreshResult:
-        """Refreshes one stream table. Raises what went wrong, after recording it."""
+    def refresh(
+        self, pgt_id: int, *, full: bool = False, initiated_by: str = "MANUAL", tick: Tick | None = None
+    ) -> RefreshResult:
+        """Refreshes one stream table, to the tick's snapshot if there is one and it can be. Raises what went wrong,
+        after recording it."""
         connections = self.connections()
         with refresh_lock(connections.aside, pgt_id) as locked:
             if not locked:
                 return _skipped(connections.aside, pgt_id, initiated_by, UNDER_WAY)
             record.close_abandoned(connections.aside, pgt_id)
-            return _Refresh(self, connections, pgt_id, initiated_by, "full refresh asked for" if full else None).run()
+            reason = "full refresh asked for" if full else None
+            try:
+                refresh = _Refresh(self, connections, pgt_id, initiated_by, reason, tick)
+                result = refresh.run()
+            except NotInTick:
+                refresh = _Refresh(self, connections, pgt_id, initiated_by, reason)
+                result = refresh.run()
+            refresh.clean()
+            return result
+
+    def refresh_together(
+        self, pgt_ids: Sequence[int], tick: Tick, *, initiated_by: str = "SCHEDULER"
+    ) -> dict[int, RefreshResult]:
+        """Refreshes several stream tables, each after those it reads, and commits them together or not at all.
+
+        What goes wrong with one is raised, after recording it, and all stay as they were. NotInTick if one must be
+        refreshed by itself first.
+        """
+        connections = self.connections()
+        done: list[_Refresh] = []
+        results: dict[int, RefreshResult] = {}
+        with ExitStack() as locks:
+            for pgt_id in sorted(pgt_ids):
+                if not locks.enter_context(refresh_lock(connections.aside, pgt_id)):
+                    return {each: _skipped(connections.aside, each, initiated_by, UNDER_WAY) for each in pgt_ids}
+                record.close_abandoned(connections.aside, pgt_id)
+            try:
+                with connections.writer.transaction():
+                    for pgt_id in pgt_ids:
+                        refresh = _Refresh(self, connections, pgt_id, initiated_by, None, tick, together=True)
+                        results[pgt_id] = refresh.run()
+                        done.append(refresh)
+                    failpoints.reach("before-group-commit")
+            except Behind as behind:
+                return {each: _skipped(connections.aside, each, initiated_by, str(behind)) for each in pgt_ids}
+            except Exception as error:
+                for refresh in done:
+                    refresh.undone(f"undone with the others of its group: {error}")
+                raise
+            for refresh in done:
+                refresh.clean()
+        return results
 
     def close(self) -> None:
         if self._connections is not None:
@@ -128,7 +175,11 @@ class _Refresh:
     pgt_id: int
     initiated_by: str
     full: str | None
+    tick: Tick | None = None
+    together: bool = False
+    """Whether the writer's transaction is one of several refreshes, and committed by the caller."""
     stream: StreamTable | None = None
+    window: Window | None = None
     decision: Decision | None = None
     refresh_id: int | None = None
     phases: dict[str, float] = field(default_factory=dict)
@@ -137,7 +188,7 @@ class _Refresh:
     def run(self) -> RefreshResult:
         try:
             return self._run()
-        except Refused:
+        except (Refused, NotInTick, Behind):
             raise
         except Exception as error:
             raised = as_ours(error)
@@ -146,13 +197,15 @@ class _Refresh:
                 raise
             if isinstance(raised, ValueProblem) and self._may_run_full():
                 reason = f"a differential refresh could not be computed: {raised.message}"
-                return _Refresh(self.owner, self.connections, self.pgt_id, self.initiated_by, reason).run()
+                again = _Refresh(self.owner, self.connections, self.pgt_id, self.initiated_by, reason)
+                return again.run()
             raise raised from error
 
     def _may_run_full(self) -> bool:
         """AUTO may, and says so: a delta can meet values and pairs of rows that the present no longer has."""
         differential = self.decision is not None and self.decision.action is Action.DIFFERENTIAL
-        return differential and self.stream is not None and self.stream.refresh_mode == "AUTO"
+        auto = self.stream is not None and self.stream.refresh_mode == "AUTO"
+        return differential and auto and not self.together
 
     def _run(self) -> RefreshResult:
         prepared = self.owner.known(self.pgt_id) or self.owner.prepared(self._stream())
@@ -163,20 +216,24 @@ class _Refresh:
                     if self.owner.prepared(stream) is not prepared:
                         prepared = self.owner.prepared(stream)
                         continue
-                    captured = [] if stream.effective_mode == "FULL" else [table.oid for table in prepared.sources]
-                    with self._window(stream, captured, moment) as window:
-                        if window.apart and self._stream() != stream:  # changed while we waited
+                    self._require_in_tick(stream)
+                    with self._window(stream, prepared, moment) as window:
+                        self.window = window
+                        if window.waited and self._stream() != stream:  # changed while we waited
                             continue
-                        pending = window.pending(captured)
+                        pending = window.pending()
                         outdated = self._outdated(stream, prepared, pending)
                         result = None if outdated else self._refresh(stream, prepared, pending, window, moment)
             except (_SourceGone, NotCaptured):  # if the query no longer holds, PostgreSQL's word on it is the clearest
                 stream, outdated, result = self._stream(), _CHANGED, None
             except Behind as behind:
+                if self.together:
+                    raise
                 return _skipped(self.connections.aside, self.pgt_id, self.initiated_by, str(behind))
             if result is not None:
-                self._clean(window, captured, result)
                 return result
+            if self.tick is not None:
+                raise NotInTick(self.pgt_id, outdated or _CHANGED)
             reason = stream.reinit_reason or outdated or _CHANGED  # what DDL was noted says more than a fingerprint
             redefine(self.connections.aside, stream, settings=self.owner.settings, reason=reason)
             prepared = self.owner.prepared(self._stream())
@@ -184,24 +241,42 @@ class _Refresh:
             "the sources keep changing their definition", code="PT342", hint="refresh again when no DDL is under way"
         )
 
+    def _require_in_tick(self, stream: StreamTable) -> None:
+        """A tick may bring the table forward only: someone may have refreshed it since the snapshot was taken."""
+        if self.tick is None:
+            return
+        for frontier in {stream.frontier, stream.since(True)}:
+            if not covers(self.tick.moment.snapshot, frontier):
+                raise NotInTick(self.pgt_id, "it was refreshed since the tick began")
+
     @contextmanager
-    def _window(self, stream: StreamTable, captured: list[int], moment: Moment) -> Iterator[Window]:
+    def _window(self, stream: StreamTable, prepared: Prepared, moment: Moment) -> Iterator[Window]:
         """The changes since the last refresh; all of them, if it may depend on them what is done."""
-        connections = self.connections
-        window = at_once(connections.reader, captured, stream.frontier, moment.snapshot)
+        sources = [] if stream.effective_mode == "FULL" else [table.oid for table in prepared.sources]
+        since = {oid: stream.since(oid in prepared.upstream) for oid in sources}
+        window = at_snapshot(self.connections, since, moment.snapshot)
         by_changes = stream.is_populated and not stream.needs_reinit and self.full is None
-        if is_complete(window) or not by_changes or stream.status == "SUSPENDED":
+        if not by_changes or stream.status == "SUSPENDED":
             yield window
             return
-        patience = self.owner.settings.decoder_wait_timeout
-        with completed(window, connections.aside, connections.late, patience) as whole:
+        if not window.is_complete:
+            window = await_decoder(window, self.owner.settings.decoder_wait_timeout)
             self._time("wait")
-            yield whole
+        upstream = prepared.upstream.intersection(sources) if self.tick is not None else frozenset()
+        if upstream and self.together:
+            window = extended(window, upstream, Place.WRITER, _as_committed(self.connections.writer))
+        with opened(window, also=bool(upstream) and not self.together) as window:
+            if upstream and not self.together:
+                window = extended(window, upstream, Place.LATE, now(self.connections.late).snapshot)
+            yield window
 
     def _outdated(self, stream: StreamTable, prepared: Prepared, pending: dict[int, Pending]) -> str | None:
         """Why the table must be defined anew on its sources, if it must."""
-        now = fingerprint(self.connections.reader, prepared.compiled.analysis.dependencies)
-        if now != stream.source_fingerprint:
+        dependencies = prepared.compiled.analysis.dependencies
+        found = {fingerprint(self.connections.reader, dependencies)}
+        if self.tick is not None:  # its snapshot is older than our locks, so DDL may have come in between
+            found.add(fingerprint(self.connections.aside, dependencies))
+        if found != {stream.source_fingerprint}:
             truncated = [
                 str(table) for table in prepared.sources if table.oid in pending and pending[table.oid].truncated
             ]
@@ -227,10 +302,11 @@ class _Refresh:
                     db.execute(reader, f"LOCK TABLE {tables} IN ACCESS SHARE MODE")
                 except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
                     raise _SourceGone from error
-            row = reader.execute("SELECT pg_current_snapshot()::text, clock_timestamp()").fetchone()
-            assert row is not None
-            assert isinstance(row[1], datetime)
-            yield Moment(str(row[0]), row[1])
+            if self.tick is None:
+                yield now(reader)
+            else:
+                db.execute(reader, f"SET TRANSACTION SNAPSHOT '{self.tick.exported}'")
+                yield self.tick.moment
 
     def _refresh(
         self, stream: StreamTable, prepared: Prepared, pending: dict[int, Pending], window: Window, moment: Moment
@@ -241,14 +317,23 @@ class _Refresh:
         self.decision = decision = decide(self._circumstances(stream, prepared, facts, truncated))
         self._time("decide")
         if decision.action is Action.SKIP:
+            if self.together:
+                raise NotInTick(self.pgt_id, decision.reason)
             return _skipped(self.connections.aside, self.pgt_id, self.initiated_by, decision.reason)
         if decision.action is Action.NO_DATA:
-            return self._nothing(decision, moment)
+            return self._nothing(decision, window, moment)
+        place = self._place_of_full(stream, prepared, decision)
         stage.drop_orphans(self.connections.aside, self.pgt_id)
-        self.refresh_id = record.start_refresh(self.connections.aside, self.pgt_id, initiated_by=self.initiated_by)
-        result = self._work(stream, prepared, decision, facts, window, moment)
-        self.refresh_id = self.decision = None  # committed: should the clean-up fail, that is a failure of its own
-        return result
+        return self._work(stream, prepared, decision, facts, window, moment, place)
+
+    def _place_of_full(self, stream: StreamTable, prepared: Prepared, decision: Decision) -> Place:
+        """Where a full refresh reads. In a tick, stream tables that it reads are newer than the snapshot: a query that
+        PostgreSQL evaluates whole can be read where they are written; others are refreshed by themselves."""
+        if decision.action is Action.DIFFERENTIAL or self.tick is None or not prepared.upstream:
+            return Place.SNAPSHOT
+        if self.together and stream.effective_mode == "FULL" and stream.is_populated:
+            return Place.WRITER
+        raise NotInTick(self.pgt_id, decision.reason)
 
     def _facts(self, prepared: Prepared, changes: Mapping[int, int]) -> Facts:
         return ask.gather(self.connections.reader, [table.oid for table in prepared.sources], changes)
@@ -272,34 +357,48 @@ class _Refresh:
             reinitialize=stream.reinit_reason if stream.needs_reinit else None,
             initial=self.initiated_by == "INITIAL",
             full=self.full,
-            max_change_ratio=self.owner.settings.differential_max_change_ratio,
+            max_change_ratio=math.inf if self.together else self.owner.settings.differential_max_change_ratio,
             sources=sources,
         )
 
-    def _nothing(self, decision: Decision, moment: Moment) -> RefreshResult:
-        aside = self.connections.aside
-        with aside.transaction():
+    def _nothing(self, decision: Decision, window: Window, moment: Moment) -> RefreshResult:
+        connection = self.connections.writer if self.together else self.connections.aside
+        with connection.transaction():
             record.record_no_data(
-                aside,
+                connection,
                 self.pgt_id,
                 initiated_by=self.initiated_by,
                 reason=decision.reason,
                 frontier=moment.snapshot,
+                upstream_frontier=window.end_beyond,
                 data_timestamp=moment.at,
                 duration_ms=self._elapsed(),
             )
         return RefreshResult(decision.action, decision.reason, duration_ms=self._elapsed(), phases=self.phases)
 
     def _work(
-        self, stream: StreamTable, prepared: Prepared, decision: Decision, facts: Facts, window: Window, moment: Moment
+        self,
+        stream: StreamTable,
+        prepared: Prepared,
+        decision: Decision,
+        facts: Facts,
+        window: Window,
+        moment: Moment,
+        place: Place,
     ) -> RefreshResult:
         """Spark, then the one transaction."""
         facts = facts if facts.tables else self._facts(prepared, facts.changes)
         whole = decision.action is not Action.DIFFERENTIAL
-        physical = plan_full(prepared, facts) if whole else plan_delta(prepared, facts, window)
-        runner = self._runner(prepared, window, whole=whole, small=is_small(physical, facts, whole=whole))
+        changed = Changed(frozenset()) if whole else self._changed(window, facts)
+        try:
+            physical = plan_full(prepared, facts, place) if whole else plan_delta(prepared, facts, window, changed)
+        except Inseparable as error:
+            raise NotInTick(self.pgt_id, "an aggregate is in the way") from error
+        small = is_small(physical, facts, whole=whole)
+        runner = self._runner(prepared, window, whole=whole, small=small, late=changed.late)
         self._time("plan")
         writer = self.connections.writer
+        self.refresh_id = record.start_refresh(self.connections.aside, self.pgt_id, initiated_by=self.initiated_by)
         try:
             with writer.transaction():
                 relation = runner.run(physical)
@@ -307,7 +406,7 @@ class _Refresh:
                 apply = merge.replace if whole else merge.apply_delta
                 applied = apply(writer, prepared.storage, relation, result_columns(prepared))
                 self._time("apply")
-                result = self._finish(writer, decision, applied, sum(facts.changes.values()), moment, whole=whole)
+                result = self._finish(writer, decision, applied, facts, window, moment)
                 _notify(writer, stream, result)
                 failpoints.reach("before-commit")
             failpoints.reach("after-commit")
@@ -315,27 +414,42 @@ class _Refresh:
             runner.drop_staging()
         return result
 
-    def _runner(self, prepared: Prepared, window: Window, *, whole: bool, small: bool) -> StageRunner:
+    def _changed(self, window: Window, facts: Facts) -> Changed:
+        """The sources with changes before the snapshot, and those with some after it."""
+        late = {oid: found.changes for oid, found in window.pending(Part.LATE).items()}
+        early = (oid for oid, count in facts.changes.items() if count > late.get(oid, 0))
+        return Changed(frozenset(early), frozenset(oid for oid, count in late.items() if count))
+
+    def _runner(
+        self, prepared: Prepared, window: Window, *, whole: bool, small: bool, late: frozenset[int]
+    ) -> StageRunner:
         from pgtrickle.refresh.stages import StageRunner
         from pgtrickle.spark.worker import Snapshot
 
         snapshot = Snapshot.export(self.owner.dsn, self.connections.reader)
-        return StageRunner(prepared, self.connections, self.owner.session(), snapshot, window, whole, small)
+        return StageRunner(prepared, self.connections, self.owner.session(), snapshot, window, whole, small, late)
 
     def _finish(
         self,
         writer: Connection,
         decision: Decision,
         applied: merge.Applied,
-        changes: int,
+        facts: Facts,
+        window: Window,
         moment: Moment,
-        *,
-        whole: bool,
     ) -> RefreshResult:
         """Moves the frontier and closes the history row."""
         assert self.refresh_id is not None
-        full_ms = self._elapsed() if whole else None
-        record.mark_refreshed(writer, self.pgt_id, frontier=moment.snapshot, data_timestamp=moment.at, full_ms=full_ms)
+        whole = decision.action is not Action.DIFFERENTIAL
+        changes = sum(facts.changes.values())
+        record.mark_refreshed(
+            writer,
+            self.pgt_id,
+            frontier=moment.snapshot,
+            upstream_frontier=None if whole else window.end_beyond,
+            data_timestamp=moment.at,
+            full_ms=self._elapsed() if whole else None,
+        )
         record.finish_refresh(
             writer,
             self.refresh_id,
@@ -377,16 +491,35 @@ class _Refresh:
         broken = breaks_definition(error)
         record.mark_failed(aside, self.pgt_id, str(error), max_consecutive_errors=most, broken=broken)
 
-    def _clean(self, window: Window, captured: list[int], result: RefreshResult) -> None:
-        """Removes from the buffers what every consumer has applied; after the snapshot, which would hold it back."""
-        if result.action in {Action.NO_DATA, Action.SKIP}:
+    def undone(self, reason: str) -> None:
+        """Says so, where the refresh itself was done and the transaction it was part of was not."""
+        if self.refresh_id is not None:
+            record.finish_refresh(
+                self.connections.aside, self.refresh_id, status="SKIPPED", action=Action.SKIP, reason=reason
+            )
+
+    def clean(self) -> None:
+        """After the commit, and after the snapshot, which would hold it back: removes from the buffers what every
+        consumer has applied. Should it fail, that is a failure of its own."""
+        if self.window is None or self.refresh_id is None:  # nothing was applied
             return
-        for oid in captured:
-            consumers = catalog.consumers_of(self.connections.aside, oid)
-            frontiers = [consumer.frontier for consumer in consumers if consumer.effective_mode != "FULL"]
-            buffer.clean(self.connections.aside, oid, frontiers, use_truncate=self.owner.settings.cleanup_use_truncate)
-            if oid in window.sides:
-                handover.prune(self.connections.aside, oid)
+        self.refresh_id = self.decision = None
+        try:
+            for oid, span in self.window.spans.items():
+                self._clean(oid, decoded=span.sides is not None)
+        except psycopg.Error as error:
+            raised = as_ours(error)
+            self._fail(raised)
+            raise raised from error
+
+    def _clean(self, oid: int, *, decoded: bool) -> None:
+        aside = self.connections.aside
+        is_upstream = catalog.by_relation(aside, oid) is not None
+        consumers = catalog.consumers_of(aside, oid)
+        frontiers = [consumer.since(is_upstream) for consumer in consumers if consumer.effective_mode != "FULL"]
+        buffer.clean(aside, oid, frontiers, use_truncate=self.owner.settings.cleanup_use_truncate)
+        if decoded:
+            handover.prune(aside, oid)
 
     def _elapsed(self) -> float:
         return (time.perf_counter() - self.started) * 1000
@@ -400,6 +533,13 @@ def _skipped(connection: Connection, pgt_id: int, initiated_by: str, reason: str
         refresh_id = record.start_refresh(connection, pgt_id, initiated_by=initiated_by)
         duration = record.finish_refresh(connection, refresh_id, status="SKIPPED", action=Action.SKIP, reason=reason)
     return RefreshResult(Action.SKIP, reason, duration_ms=duration)
+
+
+def _as_committed(writer: Connection) -> str:
+    """The snapshot at which the writer is, as it will be once its transaction is committed."""
+    row = writer.execute("SELECT pg_current_snapshot()::text, pg_current_xact_id_if_assigned()::text").fetchone()
+    assert row is not None
+    return str(row[0]) if row[1] is None else including(str(row[0]), int(str(row[1])))
 
 
 def _notify(connection: Connection, stream: StreamTable, result: RefreshResult) -> None:

@@ -7,15 +7,12 @@ brought into it by a copy. A table in FULL mode has no buffers; it is compared w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
-from uuid import uuid4
 
-from pgtrickle.apply.merge import by_image
 from pgtrickle.capture.buffer import SCHEMA, buffer_name
 from pgtrickle.catalog.reader import StreamTable
-from pgtrickle.db import Connection, execute, scalar, statement
+from pgtrickle.db import Connection, execute, scalar
 from pgtrickle.errors import StateError
 from pgtrickle.model import quote
 from pgtrickle.postgres.weighted import weigh
@@ -26,7 +23,8 @@ from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.lock import wait_for_refresh
 from pgtrickle.refresh.plan import result_columns, whole_sql
 from pgtrickle.refresh.prepared import Prepared
-from pgtrickle.refresh.window import Behind, Window, at_once, completed, is_complete
+from pgtrickle.refresh.window import Behind, Window, at_snapshot, await_decoder, copied, moved, opened
+from pgtrickle.spark.flow import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,31 +64,32 @@ def _verify(
         buffers = ", ".join(f"{SCHEMA}.{buffer_name(table.oid)}" for table in prepared.sources)
         # Before the snapshot: a buffer truncated after it would read as empty.
         execute(reader, f"LOCK TABLE {buffers} IN ACCESS SHARE MODE")
-        window = _since_last_refresh(reader, stream, prepared)
-        if not is_complete(window):
+        window = _since_last_refresh(connections, stream, prepared)
+        if not window.is_complete:
             if patience_s is None:
                 return None
-            window = stack.enter_context(_complete(window, connections, stream, patience_s))
-        if any(found.truncated for found in window.pending([table.oid for table in prepared.sources]).values()):
+            window = stack.enter_context(opened(_completed(window, stream, patience_s)))
+        if any(found.truncated for found in window.pending().values()):
             return _answer(reader, stream, prepared, whole_sql(prepared), "the present")
         return _answer(reader, stream, prepared, _query_at(reader, prepared, window), "its snapshot")
 
 
-def _since_last_refresh(reader: Connection, stream: StreamTable, prepared: Prepared) -> Window:
-    row = reader.execute(
-        "SELECT frontier::text, pg_current_snapshot()::text FROM pgtrickle.pgt_stream_tables WHERE pgt_id = %s",
+def _since_last_refresh(connections: Connections, stream: StreamTable, prepared: Prepared) -> Window:
+    row = connections.reader.execute(
+        "SELECT frontier::text, coalesce(upstream_frontier, frontier)::text, pg_current_snapshot()::text"
+        " FROM pgtrickle.pgt_stream_tables WHERE pgt_id = %s",
         (stream.pgt_id,),
     ).fetchone()
     if row is None:
         raise StateError("the stream table was dropped", code="PT301", hint="`pgtrickle status` lists them all.")
-    return at_once(reader, [table.oid for table in prepared.sources], str(row[0]), str(row[1]))
+    frontier, upstream_frontier, now = map(str, row)
+    since = {t.oid: upstream_frontier if t.oid in prepared.upstream else frontier for t in prepared.sources}
+    return at_snapshot(connections, since, now)
 
 
-@contextmanager
-def _complete(window: Window, connections: Connections, stream: StreamTable, patience_s: float) -> Iterator[Window]:
+def _completed(window: Window, stream: StreamTable, patience_s: float) -> Window:
     try:
-        with completed(window, connections.aside, connections.late, patience_s) as whole:
-            yield whole
+        return await_decoder(window, patience_s)
     except Behind as behind:
         raise StateError(
             f"{stream} cannot be compared at its snapshot: {behind}",
@@ -106,29 +105,13 @@ def _query_at(reader: Connection, prepared: Prepared, window: Window) -> str:
         if not isinstance(operator, Scan):
             return None
         attributes = list(zip(operator.attributes, operator.names, strict=True))
-        now = ", ".join([*(f"{quote(a)} AS {quote(n)}" for a, n in attributes), "1::bigint AS w"])
         changes = window.changes_sql(operator.table.oid, attributes)
-        if window.apart:
-            changes = f"SELECT * FROM {_copied(reader, window.buffers, changes, operator.table.oid)}"
-        undone = ", ".join([*map(quote, operator.names), "-w AS w"])
-        rows = f"SELECT {now} FROM {operator.table.qualified} UNION ALL SELECT {undone} FROM ({changes}) AS since"
-        names = ", ".join(quote(name) for name in operator.names)
-        return f"SELECT {names} FROM ({by_image(rows, operator.columns)}) AS was CROSS JOIN generate_series(1, was.w)"
+        place = window.spans[operator.table.oid].place
+        if place is not Place.SNAPSHOT:
+            changes = f"SELECT * FROM {copied(window.connection(place), changes, reader)}"
+        return moved(operator, changes, -1)
 
     return render.select(prepared.tree, leaf=source_before)
-
-
-def _copied(reader: Connection, late: Connection, query: str, oid: int) -> str:
-    """A temporary table of the reader's with the rows that `late` sees; returns its name."""
-    table = f"pg_temp.since_{oid}_{uuid4().hex[:8]}"
-    execute(reader, f"CREATE TEMPORARY TABLE {table.removeprefix('pg_temp.')} ON COMMIT DROP AS {query} WITH NO DATA")
-    with (
-        late.cursor().copy(statement(f"COPY ({query}) TO STDOUT")) as given,
-        reader.cursor().copy(statement(f"COPY {table} FROM STDIN")) as taken,
-    ):
-        for data in given:
-            taken.write(data)
-    return table
 
 
 def _answer(

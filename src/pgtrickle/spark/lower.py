@@ -5,12 +5,17 @@ A delta meets the other side of a join by lookup (its rows travel to PostgreSQL 
 joins, whichever `facts` say is cheaper. A side that keeps state is read from its state table, which is the side
 before the window; any other side is read at the snapshot, which is after it. Where a rule asks for the other
 version, the difference is the join with that side's own delta. Called by `refresh/plan.py`.
+
+Of stream tables as sources the window may reach beyond the snapshot: they were refreshed after it. The snapshot
+then divides the window in an early and a late part, and a table as it is at the snapshot is after the one and before
+the other: it lacks the late part to be "after" the window, and has the early part too much to be "before" it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus, is_empty
 from pgtrickle.delta.differentiate import differentiate
@@ -31,6 +36,7 @@ from pgtrickle.spark.flow import (
     Merged,
     Pair,
     Physical,
+    Place,
     Read,
     ReadResult,
     Stage,
@@ -41,21 +47,42 @@ LARGE_WINDOW = 40_000
 """Weighted rows (two an update) above which each task's query joins its share of the buffer with the table it meets."""
 
 
+class Part(StrEnum):
+    """The window, or what of it came before or after the snapshot that tables are read at."""
+
+    WHOLE = "whole"
+    EARLY = "early"
+    LATE = "late"
+
+
+class Inseparable(Exception):
+    """The plan would need an aggregate as it was at the snapshot, in the middle of the window: no state has that."""
+
+
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Where things are in PostgreSQL: a source's window and buffer, an aggregate's state, its stage's output.
+    """Where things are in PostgreSQL: a source's window and buffer, and the place where that is read; an aggregate's
+    state, its stage's output."""
 
-    `buffers_apart`: buffers are read at a snapshot of their own, so no query may read one together with a table.
-    """
-
-    changes: Callable[[Scan], str]
+    changes: Callable[[Scan, Part], str]
     buffer: Callable[[Scan], str]
+    place: Callable[[Scan], Place]
     state: Callable[[int], str]
     merged: Callable[[int], str]
-    buffers_apart: bool = False
 
 
-def lower_delta(tree: Operator, changed: frozenset[int], facts: Facts, names: Names) -> Physical:
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The tables that have changes up to the snapshot, and those that have some after it."""
+
+    early: frozenset[int]
+    late: frozenset[int] = frozenset()
+
+    def within(self, part: Part) -> frozenset[int]:
+        return {Part.WHOLE: self.early | self.late, Part.EARLY: self.early, Part.LATE: self.late}[part]
+
+
+def lower_delta(tree: Operator, changed: Changed, facts: Facts, names: Names) -> Physical:
     """The physical plan of a differential refresh in which the tables `changed` have changes."""
     return _DeltaLowering(tree, changed, facts, names).physical()
 
@@ -71,7 +98,7 @@ class _On:
 @dataclass(slots=True)
 class _DeltaLowering:
     tree: Operator
-    changed: frozenset[int]
+    changed: Changed
     facts: Facts
     names: Names
     stages: list[Stage] = field(default_factory=list)
@@ -79,7 +106,7 @@ class _DeltaLowering:
     landed: set[int] = field(default_factory=set)
 
     def physical(self) -> Physical:
-        plan = differentiate(self.tree, self.changed)
+        plan = differentiate(self.tree, self.changed.within(Part.WHOLE))
         core, steps = chain(plan)
         if isinstance(core, AggregateDelta):
             number = self._land(core)
@@ -96,51 +123,56 @@ class _DeltaLowering:
             self.stages.append(LandAggregate(number, node.aggregate, flow))
         return number
 
-    def _flow(self, plan: Operator, above: tuple[Step, ...]) -> Flow:
-        """The rows of a delta plan after the steps `above` it."""
+    def _flow(self, plan: Operator, above: tuple[Step, ...], part: Part = Part.WHOLE) -> Flow:
+        """The rows of a delta plan of that part of the window, after the steps `above` it."""
         core, steps = chain(plan)
         steps += above
         columns = steps[-1].columns if steps else core.columns
         match core:
             case Changes(scan=scan):
                 rows = 2.0 * self.facts.changes.get(scan.table.oid, 0)
-                relation = run_steps(self.names.changes(scan), steps)
-                return Read(columns, rows, relation, f"changes of {scan.table}", self.names.buffer(scan), True)
+                relation = run_steps(self.names.changes(scan, part), steps)
+                buffer, place = self.names.buffer(scan), self.names.place(scan)
+                return Read(columns, rows, relation, f"changes of {scan.table}", buffer, place)
             case Plus(terms=terms):
-                return concat(columns, tuple(self._flow(term, steps) for term in terms))
+                return concat(columns, tuple(self._flow(term, steps, part) for term in terms))
             case UnionAll(branches=branches):
-                return concat(columns, tuple(self._flow(rename(branch, core), steps) for branch in branches))
+                return concat(columns, tuple(self._flow(rename(branch, core), steps, part) for branch in branches))
             case AggregateDelta():
+                if part is not Part.WHOLE:
+                    raise Inseparable
                 number = self._land(core)
                 sql = send_rows(run_steps(self.names.merged(number), steps), columns)
                 return Merged(columns, 1000.0, sql, number)
             case InnerJoin():
-                return self._join(core, steps)
+                return self._join(core, steps, part)
         raise TypeError(f"not a delta plan: {type(core).__name__}")
 
-    def _join(self, node: InnerJoin, steps: tuple[Step, ...]) -> Flow:
+    def _join(self, node: InnerJoin, steps: tuple[Step, ...], part: Part) -> Flow:
         if isinstance(node.right, After | Before):
             delta, side, equalities = node.left, node.right, node.equalities
         elif isinstance(node.left, After | Before):
             delta, side, equalities = node.right, node.left, _flipped(node.equalities)
         else:
             raise TypeError("a join of a delta plan has one side that is not a delta")
-        return self._against(self._flow(delta, ()), side, _On(node.condition, equalities), steps)
+        return self._against(self._flow(delta, (), part), side, _On(node.condition, equalities), steps, part)
 
-    def _against(self, flow: Flow, side: After | Before, on: _On, steps: tuple[Step, ...]) -> Flow:
-        """ΔX ⋈ side: the version at hand, corrected by ΔX ⋈ Δside where the rule asks for the other one."""
+    def _against(self, flow: Flow, side: After | Before, on: _On, steps: tuple[Step, ...], part: Part) -> Flow:
+        """ΔX ⋈ side: the version at hand, corrected by ΔX ⋈ Δside where the rule asks for another one."""
         operand, wants_after = side.operator, isinstance(side, After)
         core, own_steps = chain(operand)
         if isinstance(core, Aggregate):
-            at_hand, is_after = self._state(flow, core, own_steps, operand, on, steps), False
+            if part is not Part.WHOLE:
+                raise Inseparable
+            at_hand, gap = self._state(flow, core, own_steps, operand, on, steps), Part.WHOLE if wants_after else None
         elif _mixes_versions(operand):
-            return self._split(flow, side, on, steps)
+            return self._split(flow, side, on, steps, part)
         else:
-            at_hand, is_after = self._tables(flow, operand, on, steps), True
-        own_delta = differentiate(operand, self.changed)
-        if wants_after == is_after or is_empty(own_delta):
+            at_hand, gap = self._tables(flow, operand, on, steps), _gap(part, wants_after=wants_after)
+        own_delta = None if gap is None else differentiate(operand, self.changed.within(gap))
+        if gap is None or own_delta is None or is_empty(own_delta):
             return at_hand
-        correction = self._pair(flow, self._flow(own_delta, ()), on, steps, sign=1 if wants_after else -1)
+        correction = self._pair(flow, self._flow(own_delta, (), gap), on, steps, sign=1 if wants_after else -1)
         return concat(at_hand.columns, (at_hand, correction))
 
     def _state(
@@ -189,10 +221,10 @@ class _DeltaLowering:
         columns = steps[-1].columns if steps else flow.columns + operand.columns
         what = ", ".join(str(table) for table in _tables(operand))
         rows = flow.rows * max(rows_per_key, 1.0)
-        if isinstance(flow, Read) and flow.rows > LARGE_WINDOW and not self.names.buffers_apart:
+        if isinstance(flow, Read) and flow.rows > LARGE_WINDOW and flow.place is Place.SNAPSHOT:
             joined = join(flow.relation, names, relation, operand.names, on.condition)
             whole = f"{flow.what}, joined with {what}"
-            return Read(columns, rows, run_steps(joined, steps), whole, flow.split_by, flow.of_window)
+            return Read(columns, rows, run_steps(joined, steps), whole, flow.split_by)
         joined = join(receive_arrays(flow.columns), names, relation, operand.names, on.condition)
         return Lookup(columns, rows, flow, send_rows(run_steps(joined, steps), columns), what)
 
@@ -205,7 +237,7 @@ class _DeltaLowering:
         columns = steps[-1].columns if steps else left.columns + right.columns
         return Pair(columns, left.rows, left, right, send_rows(run_steps(joined, steps), columns))
 
-    def _split(self, flow: Flow, side: After | Before, on: _On, steps: tuple[Step, ...]) -> Flow:
+    def _split(self, flow: Flow, side: After | Before, on: _On, steps: tuple[Step, ...], part: Part) -> Flow:
         """ΔX ⋈ (A ⋈ B) as (ΔX ⋈ A) ⋈ B: each part is read in its own way."""
         operand, version = side.operator, type(side)
         assert isinstance(operand, InnerJoin)
@@ -213,9 +245,16 @@ class _DeltaLowering:
         if any(set(e.right.columns) <= set(far.names) for e in on.equalities):
             near, far, equalities = far, near, _flipped(equalities)
         keys = tuple(e for e in on.equalities if set(e.right.columns) <= set(near.names))
-        halfway = self._against(flow, version(near.columns, near), _On(_all_hold(keys), keys), ())
+        halfway = self._against(flow, version(near.columns, near), _On(_all_hold(keys), keys), (), part)
         condition = both(on.condition, operand.condition)
-        return self._against(halfway, version(far.columns, far), _On(condition, equalities), steps)
+        return self._against(halfway, version(far.columns, far), _On(condition, equalities), steps, part)
+
+
+def _gap(part: Part, *, wants_after: bool) -> Part | None:
+    """What tables at the snapshot lack to be after that part of the window, or have too much to be before it."""
+    if wants_after:
+        return None if part is Part.EARLY else Part.LATE
+    return None if part is Part.LATE else Part.EARLY
 
 
 def _mixes_versions(operand: Operator) -> bool:

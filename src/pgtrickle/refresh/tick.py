@@ -1,0 +1,46 @@
+"""One snapshot for all base tables of a tick: taken, exported, and held while the tables of the tick are refreshed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+
+from psycopg import IsolationLevel
+
+from pgtrickle import db
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The snapshot a refresh brings its table to, and the time it was taken."""
+
+    snapshot: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A moment that several refreshes share, and the name under which they find its snapshot."""
+
+    moment: Moment
+    exported: str
+
+
+@contextmanager
+def tick(dsn: str) -> Iterator[Tick]:
+    """A tick on a connection of its own; its snapshot can be taken up while the block runs."""
+    with db.connect(dsn, application_name="pgtrickle tick") as connection:
+        connection.isolation_level = IsolationLevel.REPEATABLE_READ
+        with connection.transaction():
+            moment = now(connection)
+            yield Tick(moment, str(db.scalar(connection, "SELECT pg_export_snapshot()")))
+
+
+def now(connection: db.Connection) -> Moment:
+    """The snapshot of the connection's transaction."""
+    row = connection.execute("SELECT pg_current_snapshot()::text, clock_timestamp()").fetchone()
+    assert row is not None
+    assert isinstance(row[1], datetime)
+    return Moment(str(row[0]), row[1])
