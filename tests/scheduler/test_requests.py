@@ -287,3 +287,9 @@ def test_what_a_dead_service_left_of_a_creation_is_made_anew(world: World) -> No
         insert(world, world.ann, "create", '{"name": "t", "query": "SELECT id FROM orders", "initialize": false}')
         assert carry_out(trickle._connection, trickle) == 1
         assert outcome(world.admin)[:2] == ("FAILED", "PT302"), "one that is there by itself stays"
+        world.run("GRANT SELECT ON orders TO {eve}", "GRANT CREATE ON SCHEMA public TO {eve}")
+        world.run("UPDATE pgtrickle.pgt_stream_tables SET created_at = now() + interval '1 day'")
+        insert(world, world.eve, "create", '{"name": "t", "query": "SELECT id FROM orders", "initialize": false}')
+        world.run("UPDATE pgtrickle.pgt_requests SET state = 'RUNNING', attempts = 1 WHERE state = 'PENDING'")
+        assert carry_out(trickle._connection, trickle) == 1
+        assert outcome(world.admin)[:2] == ("FAILED", "PT302"), "and so does that of another role"

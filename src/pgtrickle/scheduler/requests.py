@@ -195,11 +195,11 @@ def _perform(conn: Connection, request: Request, executor: Executor) -> dict[str
 
 def _create(conn: Connection, request: Request, executor: Executor, role: str) -> dict[str, object]:
     schema, bare = qualify(conn, parse_name(request.required("name")))
-    left = catalog.get(conn, schema, bare) if request.attempts > 1 else None
-    if left is not None and left.created_at >= request.created_at and left.defining_query == request.required("query"):
-        executor.drop_stream_table(_full_name(left))  # made by the service that died, and perhaps not complete
-    rights.require_right_to_create(conn, schema, role)
     name = str(Name(schema, bare))
+    left = catalog.get(conn, schema, bare)
+    if left is not None and _was_made_for(conn, request, left, role):
+        executor.drop_stream_table(name)  # it may not be complete
+    rights.require_right_to_create(conn, schema, role)
     options = request.given("schedule", "refresh_mode", "cdc_mode", "initialize")
     result = executor.create_stream_table(name, request.required("query"), **options)
     try:
@@ -210,6 +210,16 @@ def _create(conn: Connection, request: Request, executor: Executor, role: str) -
         executor.drop_stream_table(name)
         raise
     return {} if result is None else _outcome(result)
+
+
+def _was_made_for(conn: Connection, request: Request, stream: StreamTable, role: str) -> bool:
+    """Whether a service that died while it carried out this request has left this stream table."""
+    return (
+        request.attempts > 1
+        and stream.created_at >= request.created_at
+        and stream.defining_query == request.required("query")
+        and rights.is_ours_or_of(conn, stream, role)
+    )
 
 
 def _alter(conn: Connection, request: Request, executor: Executor, stream: StreamTable, owner: str) -> None:

@@ -95,6 +95,14 @@ def require_owner(conn: Connection, stream: StreamTable, role: str) -> str:
     return str(row[0])
 
 
+def is_ours_or_of(conn: Connection, stream: StreamTable, role: str) -> bool:
+    """Whether a stream table belongs to `role`, or has not been handed over to anyone."""
+    row = conn.execute(
+        "SELECT pg_get_userbyid(relowner) IN (current_user, %s) FROM pg_class WHERE oid = %s", (role, stream.pgt_relid)
+    ).fetchone()
+    return row is not None and bool(row[0])
+
+
 def hand_over(conn: Connection, stream: StreamTable, owner: str) -> None:
     """Makes `owner` the owner of a stream table, if it is not."""
     row = conn.execute(
