@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from pgtrickle import db, embedded
 from pgtrickle.capture import slot
-from pgtrickle.catalog import install
+from pgtrickle.catalog import health, install
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import writer as record
-from pgtrickle.catalog.reader import HistoryRow, StreamTable
+from pgtrickle.catalog.health import Check, SlotHealth
+from pgtrickle.catalog.reader import CdcChange, CdcStatus, HistoryRow, StreamTable
 from pgtrickle.config import Settings
 from pgtrickle.errors import UsageError
 from pgtrickle.refresh import define
@@ -166,6 +167,22 @@ class Trickle:
             verify(self._refresher.connections(), stream, self._refresher.prepared(stream), patience)
             for stream in streams
         ]
+
+    def cdc_status(self) -> Sequence[CdcStatus]:
+        """How each source is captured, and why."""
+        return catalog.cdc_status(self._connection)
+
+    def cdc_history(self, max_rows: int = 20) -> Sequence[CdcChange]:
+        """The last changes of a source's capture mode, newest first."""
+        return catalog.cdc_history(self._connection, max_rows=max_rows)
+
+    def slot_health(self) -> SlotHealth | None:
+        """The replication slot that sources share; None if there is none."""
+        return health.slot_health(self._connection)
+
+    def health(self) -> Sequence[Check]:
+        """Every check of health, with what is wrong where something is."""
+        return health.health(self._connection)
 
     def _session(self) -> SparkSession:
         if self._spark is not None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import psycopg
 import pytest
 
 from pgtrickle import db
 from pgtrickle.api import Trickle
-from pgtrickle.catalog.install import uninstall
+from pgtrickle.catalog.ddl import NOT_TRACKED
+from pgtrickle.catalog.install import install, load_migrations, uninstall
 from tests.ddl.place import NO_SPARK, QUERY, Place
 
 REDEFINED = "CREATE OR REPLACE FUNCTION twice(a int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT 3 * a'"
@@ -308,3 +311,27 @@ def test_installed_without_where_it_may_not(plain: Place) -> None:
     assert found[:2] == ("FINGERPRINT", False)
     assert "block_source_ddl has no effect" in str(found[2])
     assert "drop schema pgtrickle" in [str(each) for each in uninstall(plain.connection, drop_stream_tables=True)]
+    assert install(plain.connection).notes[-1] == NOT_TRACKED
+
+
+def test_stream_tables_of_an_older_catalog_are_watched_too(database: str, tmp_path: Path) -> None:
+    for each in load_migrations()[:2]:
+        (tmp_path / f"{each.version:04}_{each.name}.sql").write_text(each.text, encoding="utf-8")
+    with db.connect(database) as conn:
+        install(conn, directory=tmp_path)
+        conn.execute("CREATE TABLE t (id int, v int, w int); CREATE TABLE st (id int)")
+        conn.execute(
+            "INSERT INTO pgtrickle.pgt_stream_tables (pgt_relid, pgt_schema, pgt_name, defining_query,"
+            " normalized_query, refresh_mode, effective_mode, search_path) VALUES ('st'::regclass, 'public', 'st',"
+            " 'SELECT id, v FROM t', 'SELECT id, v FROM t', 'AUTO', 'DIFFERENTIAL', 'public')"
+        )
+        conn.execute(
+            "INSERT INTO pgtrickle.pgt_dependencies (pgt_id, source_relid, source_schema, source_name, columns_used)"
+            " SELECT pgt_id, 't'::regclass, 'public', 't', '{id,v}' FROM pgtrickle.pgt_stream_tables"
+        )
+        assert install(conn).applied[0] == 3
+        conn.execute("ALTER TABLE t DROP COLUMN w; ALTER TABLE t RENAME v TO amount; DROP TABLE t")
+        assert conn.execute("SELECT reason FROM pgtrickle.pgt_source_ddl ORDER BY id").fetchall() == [
+            ("column v of table public.t was renamed to amount",),
+            ("table public.t was dropped",),
+        ]

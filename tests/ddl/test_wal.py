@@ -17,12 +17,18 @@ from tests.wal.world import World, decoding, table_of
 
 
 @contextmanager
-def in_wal(made: Place) -> Iterator[World]:
-    """The source in WAL mode, and a decoder that reads it."""
+def in_transition(made: Place) -> Iterator[World]:
+    """The source on its way to WAL mode, and a decoder that reads it."""
     made.run("SET synchronous_commit = on", "ALTER TABLE t REPLICA IDENTITY FULL")
     world = World(made.dsn, made.connection, table_of(made.connection, "t"), ["id", "v"], made.stream().pgt_id)
     with decoding(world):
         handover.begin_transition(made.connection, world.oid, "asked")
+        yield world
+
+
+@contextmanager
+def in_wal(made: Place) -> Iterator[World]:
+    with in_transition(made) as world:
         handover.complete(made.connection, world.oid, "caught up")
         yield world
 
@@ -51,6 +57,26 @@ def test_columns_come_and_go(database: str, spark: SparkSession, noticed: str) -
             assert refresh("st").action == "REINITIALIZE"
             assert made.equal("st", QUERY)
             made.run("DELETE FROM t WHERE id = 2")
+            assert refresh("st").action == "DIFFERENTIAL"
+            assert made.equal("st", QUERY)
+
+
+def test_altered_in_mid_transition(database: str, spark: SparkSession) -> None:
+    with place(database, spark) as made:
+        refresh = made.trickle.refresh_stream_table
+        made.run("INSERT INTO t SELECT g, g, 'w' FROM generate_series(1, 99) g", "ANALYZE t")
+        refresh("st", full=True)
+        with in_transition(made) as world:
+            made.run("ALTER TABLE t ADD COLUMN more int DEFAULT 1", "INSERT INTO t VALUES (100, 100, 'w', 2)")
+            assert refresh("st").action == "DIFFERENTIAL"
+            made.run("DROP VIEW seen", "ALTER TABLE t ALTER v TYPE bigint", "INSERT INTO t VALUES (101, 101)")
+            made.run("CREATE VIEW seen AS SELECT id, v::int AS v FROM t")
+            world.await_decoder()
+            handover.complete(made.connection, world.oid, "caught up")
+            made.run("INSERT INTO t VALUES (102, 102)")
+            assert refresh("st").action == "REINITIALIZE"
+            assert made.equal("st", QUERY)
+            made.run("DELETE FROM t WHERE id IN (2, 101)")
             assert refresh("st").action == "DIFFERENTIAL"
             assert made.equal("st", QUERY)
 

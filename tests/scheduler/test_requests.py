@@ -252,12 +252,14 @@ def test_names_mean_what_they_mean_to_the_requester(world: World) -> None:
     assert [column.name for column in columns or ()] == ["id", "amount"]
 
 
-def test_a_service_that_may_not_act_for_the_requester_says_so(world: World) -> None:
+def test_a_service_that_may_not_act_for_the_requester(world: World) -> None:
+    """It says so; but one that has the service's rights anyway is served with those."""
     world.run(
         "DROP SCHEMA pgtrickle, pgtrickle_changes, pgtrickle_state CASCADE",
         "GRANT CREATE ON SCHEMA public TO {service}",
+        "GRANT SELECT, TRIGGER ON orders TO {service}",
+        f"GRANT CREATE ON DATABASE {db.scalar(world.admin, 'SELECT current_database()')} TO {{service}}",
     )
-    world.run(f"GRANT CREATE ON DATABASE {db.scalar(world.admin, 'SELECT current_database()')} TO {{service}}")
     with Trickle(world.dsn_of(world.service)) as trickle:
         insert(world, world.ann, "create", '{"name": "t", "query": "SELECT id FROM orders", "initialize": false}')
         assert carry_out(trickle._connection, trickle) == 1
@@ -266,6 +268,10 @@ def test_a_service_that_may_not_act_for_the_requester_says_so(world: World) -> N
             "PT402",
             f"the service runs as {world.service}, which may not act as {world.ann}",
         )
+        world.admin.execute("SELECT pgtrickle.create_stream_table('t', 'SELECT id FROM orders', initialize => false)")
+        assert carry_out(trickle._connection, trickle) == 1
+        assert outcome(world.admin)[:3] == ("DONE", None, None)
+        assert owner_of(world.admin, "t") == world.service
 
 
 def test_what_a_dead_service_left_of_a_creation_is_made_anew(world: World) -> None:
@@ -281,3 +287,9 @@ def test_what_a_dead_service_left_of_a_creation_is_made_anew(world: World) -> No
         insert(world, world.ann, "create", '{"name": "t", "query": "SELECT id FROM orders", "initialize": false}')
         assert carry_out(trickle._connection, trickle) == 1
         assert outcome(world.admin)[:2] == ("FAILED", "PT302"), "one that is there by itself stays"
+        world.run("GRANT SELECT ON orders TO {eve}", "GRANT CREATE ON SCHEMA public TO {eve}")
+        world.run("UPDATE pgtrickle.pgt_stream_tables SET created_at = now() + interval '1 day'")
+        insert(world, world.eve, "create", '{"name": "t", "query": "SELECT id FROM orders", "initialize": false}')
+        world.run("UPDATE pgtrickle.pgt_requests SET state = 'RUNNING', attempts = 1 WHERE state = 'PENDING'")
+        assert carry_out(trickle._connection, trickle) == 1
+        assert outcome(world.admin)[:2] == ("FAILED", "PT302"), "and so does that of another role"

@@ -87,7 +87,7 @@ def install(conn: psycopg.Connection[Any], *, directory: Path = MIGRATIONS) -> I
             _require_free_schemas(conn)
             for migration in missing:
                 _apply(conn, migration)
-            notes = _grant(conn) + (() if ddl.track(conn) else (ddl.NOT_TRACKED,))
+            notes = _grant(conn) + _track_ddl(conn)
     except psycopg.errors.InsufficientPrivilege as error:
         raise ServerError(
             f"this role may not read or install the catalog: {error.diag.message_primary}",
@@ -202,6 +202,11 @@ def _grant(conn: psycopg.Connection[Any]) -> tuple[str, ...]:
     ):
         conn.execute(sql.SQL(grant).format(role))
     return ()
+
+
+def _track_ddl(conn: psycopg.Connection[Any]) -> tuple[str, ...]:
+    """Create the event triggers if we may; a directory of older migrations has none."""
+    return () if not _exists(conn, "pgt_ddl_tracking") or ddl.track(conn) else (ddl.NOT_TRACKED,)
 
 
 def _removals(conn: psycopg.Connection[Any], drop_stream_tables: bool) -> list[tuple[Removal, sql.Composed | None]]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pgtrickle.cli import database, postgres, service, tables
+from pgtrickle.cli import database, health, postgres, service, tables
 from pgtrickle.cli.target import Target
 
 app = typer.Typer(
@@ -55,6 +55,8 @@ _VERBS: tuple[Callable[..., None], ...] = (
     tables.status,
     tables.history,
     tables.explain,
+    health.cdc,
+    health.health,
     tables.verify,
     database.config,
 )

@@ -38,8 +38,9 @@ def is_due(schedule: str | None, last: datetime | None, now: datetime, *, min_se
         return False
     if last is None:
         return True
-    slot, done = _slot(schedule, now, min_seconds), _slot(schedule, last, min_seconds)
-    return slot - done >= _least_gap(schedule, min_seconds) or done > _next_slot(schedule, now, min_seconds)
+    if last <= now:
+        return now >= _following(schedule, last, min_seconds)
+    return _slot(schedule, last, min_seconds) > _next_slot(schedule, now, min_seconds)
 
 
 def next_run(schedule: str | None, last: datetime | None, now: datetime, *, min_seconds: int = 1) -> datetime | None:
@@ -48,6 +49,12 @@ def next_run(schedule: str | None, last: datetime | None, now: datetime, *, min_
         return None
     if last is None or is_due(schedule, last, now, min_seconds=min_seconds):
         return now
+    return _following(schedule, last, min_seconds)
+
+
+@lru_cache(maxsize=4096)  # asked in each tick for each table, and the same until the table's next run
+def _following(schedule: str, last: datetime, min_seconds: int) -> datetime:
+    """The start of the first slot in which a table that ran at `last` may run again."""
     enough = _slot(schedule, last, min_seconds) + _least_gap(schedule, min_seconds)
     slot = _slot(schedule, enough, min_seconds)
     return slot if slot == enough else _next_slot(schedule, enough, min_seconds)

@@ -6,9 +6,12 @@ know) and the connection that works on.
 Whose rights count: a request gets what the role that made it could have got by itself, no more. Its query is analysed
 once as that role, so what the role may not read is refused, and names mean what they mean to that role. The role must
 own the table it alters, drops or refreshes, and have CREATE on the schema it creates one in; then it owns it. For that
-the service's role must be a member of the requester's (or a superuser), else the request is refused and says so. Only
-the rows come from the service: it reads the sources and runs the query's functions, and the table's own triggers, with
-its own rights. So `pgtrickle_user` is for roles whose code may run as the service, and the service should be no
+the service's role must be a member of the requester's (or a superuser), else the request is refused and says so. A
+requester that has all rights of the service (a superuser, say) may do with them as it likes: if the service is no
+member of it, it acts and owns as itself.
+
+Only the rows come from the service: it reads the sources and runs the query's functions, and the table's own triggers,
+with its own rights. So `pgtrickle_user` is for roles whose code may run as the service, and the service should be no
 superuser where there are others.
 """
 
@@ -173,15 +176,15 @@ def _said(failure: Error) -> str:
 
 
 def _perform(conn: Connection, request: Request, executor: Executor) -> dict[str, object]:
-    requester, name = request.requested_by, request.required("name")
-    rights.require_membership(conn, requester)
-    with rights.names_of(conn, requester, request.search_path, request.given("query").get("query")):
+    name = request.required("name")
+    role = rights.acting_role(conn, request.requested_by)
+    with rights.names_of(conn, role, request.search_path, request.given("query").get("query")):
         if request.kind == "create":
-            return _create(conn, request, executor)
+            return _create(conn, request, executor, role)
         if request.kind == "drop" and request.attempts > 1 and not _is_there(conn, name):
             return {"dropped": []}  # by the service that died before it could say so
         stream = catalog.resolve(conn, name)
-        owner = rights.require_owner(conn, stream, requester)
+        owner = rights.require_owner(conn, stream, request.requested_by)
         if request.kind == "drop":
             return {"dropped": executor.drop_stream_table(_full_name(stream), **request.given("cascade"))}
         if request.kind == "refresh":
@@ -190,23 +193,33 @@ def _perform(conn: Connection, request: Request, executor: Executor) -> dict[str
         return {}
 
 
-def _create(conn: Connection, request: Request, executor: Executor) -> dict[str, object]:
+def _create(conn: Connection, request: Request, executor: Executor, role: str) -> dict[str, object]:
     schema, bare = qualify(conn, parse_name(request.required("name")))
-    left = catalog.get(conn, schema, bare) if request.attempts > 1 else None
-    if left is not None and left.created_at >= request.created_at and left.defining_query == request.required("query"):
-        executor.drop_stream_table(_full_name(left))  # made by the service that died, and perhaps not complete
-    rights.require_right_to_create(conn, schema, request.requested_by)
     name = str(Name(schema, bare))
+    left = catalog.get(conn, schema, bare)
+    if left is not None and _was_made_for(conn, request, left, role):
+        executor.drop_stream_table(name)  # it may not be complete
+    rights.require_right_to_create(conn, schema, role)
     options = request.given("schedule", "refresh_mode", "cdc_mode", "initialize")
     result = executor.create_stream_table(name, request.required("query"), **options)
     try:
         stream = catalog.resolve(conn, name)
-        rights.hand_over(conn, stream, request.requested_by)
+        rights.hand_over(conn, stream, role)
         diamonds.ask(conn, stream.pgt_id, **request.given(*_OF_DIAMONDS))
     except psycopg.Error:
         executor.drop_stream_table(name)
         raise
     return {} if result is None else _outcome(result)
+
+
+def _was_made_for(conn: Connection, request: Request, stream: StreamTable, role: str) -> bool:
+    """Whether a service that died while it carried out this request has left this stream table."""
+    return (
+        request.attempts > 1
+        and stream.created_at >= request.created_at
+        and stream.defining_query == request.required("query")
+        and rights.is_ours_or_of(conn, stream, role)
+    )
 
 
 def _alter(conn: Connection, request: Request, executor: Executor, stream: StreamTable, owner: str) -> None:

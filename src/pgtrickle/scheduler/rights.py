@@ -17,26 +17,28 @@ from pgtrickle.model import quote
 from pgtrickle.query.analyze import analyze
 
 _MAY_ACT_AS = """
-SELECT current_user, r.oid IS NOT NULL,
+SELECT current_user::text, r.oid IS NOT NULL,
        pg_has_role(r.oid, 'USAGE') AND pg_has_role(
-           r.oid, CASE WHEN current_setting('server_version_num')::integer < 160000 THEN 'MEMBER' ELSE 'SET' END)
+           r.oid, CASE WHEN current_setting('server_version_num')::integer < 160000 THEN 'MEMBER' ELSE 'SET' END),
+       pg_has_role(r.oid, current_user, 'USAGE')
 FROM (SELECT) AS one LEFT JOIN pg_roles AS r ON r.rolname = %s
 """
 
 
-def require_membership(conn: Connection, role: str) -> None:
-    """Refuses if the session's role may not act as `role`: it could not check for it, nor make it owner, nor write."""
-    row = conn.execute(_MAY_ACT_AS, (role,)).fetchone()
+def acting_role(conn: Connection, requester: str) -> str:
+    """The role to act as: the requester; or ourselves for one that has all our rights but that we may not act as."""
+    row = conn.execute(_MAY_ACT_AS, (requester,)).fetchone()
     assert row is not None
-    me, exists, member = row
+    me, exists, may_act, has_ours = row
     if not exists:
-        raise StateError(f"the role {role}, which asked, does not exist", code="PT384", hint="Ask again as another.")
-    if not member:
+        raise StateError(f"the role {requester}, which asked, is gone", code="PT384", hint="Ask again as another role.")
+    if not may_act and not has_ours:
         raise ServerError(
-            f"the service runs as {me}, which may not act as {role}",
+            f"the service runs as {me}, which may not act as {requester}",
             code="PT402",
-            hint=f"GRANT {quote(role)} TO {quote(str(me))}, with INHERIT and SET.",
+            hint=f"GRANT {quote(requester)} TO {quote(str(me))}, with INHERIT and SET.",
         )
+    return requester if may_act else str(me)
 
 
 @contextmanager
@@ -91,6 +93,14 @@ def require_owner(conn: Connection, stream: StreamTable, role: str) -> str:
             hint="Only the owner of a stream table may alter, drop or refresh it.",
         )
     return str(row[0])
+
+
+def is_ours_or_of(conn: Connection, stream: StreamTable, role: str) -> bool:
+    """Whether a stream table belongs to `role`, or has not been handed over to anyone."""
+    row = conn.execute(
+        "SELECT pg_get_userbyid(relowner) IN (current_user, %s) FROM pg_class WHERE oid = %s", (role, stream.pgt_relid)
+    ).fetchone()
+    return row is not None and bool(row[0])
 
 
 def hand_over(conn: Connection, stream: StreamTable, owner: str) -> None:

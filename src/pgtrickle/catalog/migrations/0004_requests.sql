@@ -4,8 +4,9 @@
 -- Whose rights count. All functions run with the caller's rights, so what the caller may not read or create is refused
 -- here, and nothing is done yet. A request is a row; who made it is a default that no one can write, so it cannot be
 -- forged. The service acts as that role when it checks the request again, and then hands the table over to it: for
--- both it must be a member of the role (or a superuser), and says so where it is not. Only a table's owner may alter,
--- drop or refresh it. Who may make requests at all is whoever has USAGE on this schema: the members of pgtrickle_user.
+-- both it must be a member of the role (or a superuser), and says so where it is not; for a caller that has all rights
+-- of the service it may act as itself. Only a table's owner may alter, drop or refresh it. Who may make requests at all
+-- is whoever has USAGE on this schema: the members of pgtrickle_user.
 
 ALTER TABLE pgtrickle.pgt_stream_tables
     ADD COLUMN diamond_consistency text CHECK (diamond_consistency IN ('atomic', 'none')),
@@ -198,7 +199,7 @@ DECLARE
     request_id bigint;
     service name := (SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = 'pgtrickle');
 BEGIN
-    IF NOT pg_has_role(service, current_user, 'USAGE') THEN
+    IF NOT pg_has_role(service, current_user, 'USAGE') AND NOT pg_has_role(service, 'USAGE') THEN
         PERFORM pgtrickle.refuse('PT402',
                                  format('the service runs as %s, which may not act as %s', service, current_user),
                                  format('GRANT %I TO %I, with INHERIT and SET.', current_user, service));
