@@ -153,7 +153,8 @@ def test_a_failure_leaves_the_whole_group_as_it_was(world: World) -> None:
     names = diamond(world)
     world.create("inverse", "SELECT region, 100 / (n - 3) AS x FROM counts ")
     before = {
-        name: world.conn.execute(statement(f"SELECT whole::text FROM {name} AS whole ORDER BY 1")).fetchall() for name in names
+        name: world.conn.execute(statement(f"SELECT whole::text FROM {name} AS whole ORDER BY 1")).fetchall()
+        for name in names
     }
     world.run("DELETE FROM orders WHERE id > 3 AND region = 1", "INSERT INTO orders VALUES (1000, 1, 1), (1001, 1, 1)")
     world.run("DELETE FROM orders WHERE region = 1 AND id < 1000 AND id <> 1")
@@ -161,7 +162,8 @@ def test_a_failure_leaves_the_whole_group_as_it_was(world: World) -> None:
     with tick(world.dsn) as at, pytest.raises(StateError, match="division by zero"):
         world.refresher.refresh_together([world.ids[name] for name in group], at)
     after = {
-        name: world.conn.execute(statement(f"SELECT whole::text FROM {name} AS whole ORDER BY 1")).fetchall() for name in names
+        name: world.conn.execute(statement(f"SELECT whole::text FROM {name} AS whole ORDER BY 1")).fetchall()
+        for name in names
     }
     assert after == before
     assert world.trickle.history("totals", 1)[0].status == "SKIPPED"

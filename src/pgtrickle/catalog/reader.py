@@ -241,6 +241,18 @@ def history(conn: psycopg.Connection[Any], pgt_id: int, max_rows: int = 20) -> t
         return tuple(cursor.execute(query.format(_columns(HistoryRow)), (pgt_id, max_rows)))
 
 
+def ms_per_change(conn: psycopg.Connection[Any], pgt_id: int, *, least: int) -> float | None:
+    """The time that differential refreshes of at least so many changes took for each: the median of the last ones."""
+    row = conn.execute(
+        "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY duration_ms / changes_read)"
+        " FROM (SELECT duration_ms, changes_read FROM pgtrickle.pgt_refresh_history WHERE pgt_id = %s"
+        "   AND status = 'COMPLETED' AND action = 'DIFFERENTIAL' AND changes_read >= %s"
+        "   ORDER BY refresh_id DESC LIMIT 5) AS last",
+        (pgt_id, least),
+    ).fetchone()
+    return None if row is None else row[0]
+
+
 def tracking(conn: psycopg.Connection[Any], source_oid: int) -> Tracking | None:
     """How the source is captured, or None if it is not."""
     query = sql.SQL("SELECT {} FROM pgtrickle.pgt_change_tracking AS t WHERE source_relid = %s")

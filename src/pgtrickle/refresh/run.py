@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 UNDER_WAY = "another refresh of the table is under way"
 _MOST_REDEFINITIONS = 3
 _LOCK_TIMEOUT = "10s"
+_MANY_CHANGES = 1000
+"""With so many the time a differential refresh takes follows their number: fewer cost what starting it costs."""
 _CHANGED = "the definition of a source changed"
 
 
@@ -347,6 +349,7 @@ class _Refresh:
             )
             for table in prepared.sources
         }
+        many = stream.refresh_mode == "AUTO" and sum(facts.changes.values()) >= _MANY_CHANGES and not self.together
         return Circumstances(
             table=str(stream),
             refresh_mode=stream.refresh_mode,
@@ -359,6 +362,10 @@ class _Refresh:
             full=self.full,
             max_change_ratio=math.inf if self.together else self.owner.settings.differential_max_change_ratio,
             sources=sources,
+            last_full_ms=stream.last_full_ms if many else None,
+            ms_per_change=catalog.ms_per_change(self.connections.aside, self.pgt_id, least=_MANY_CHANGES)
+            if many
+            else None,
         )
 
     def _nothing(self, decision: Decision, window: Window, moment: Moment) -> RefreshResult:
