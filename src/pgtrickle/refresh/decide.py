@@ -8,7 +8,6 @@ from enum import StrEnum
 
 from pgtrickle.errors import Refused
 
-
 _MARGIN = 1.5
 """How much slower changes must be expected to be than a full refresh: less is within what times vary by."""
 
