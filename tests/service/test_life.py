@@ -183,7 +183,8 @@ def test_sigint_ends_it_in_the_middle_of_a_step_that_waits(made18: World, tmp_pa
             )
             service.signal(signal.SIGINT)
             assert service.process.wait(10) == 0
-        assert service.events("capture_cut_off")
+        (told,) = service.events("rounds_cut_off")
+        assert told["rounds"] == ["capture"]
         made18.await_true("SELECT NOT EXISTS (SELECT FROM pgtrickle.pgt_slot)")
         other.rollback()
 
@@ -231,6 +232,28 @@ def test_what_is_due_is_refreshed_unless_paused(database18: str, tmp_path: Path)
             " USING (pgt_id) ORDER BY h.refresh_id LIMIT 1"
         ).fetchone()
         assert first == ("a",)
+
+
+def test_sigterm_ends_it_in_the_middle_of_a_refresh(database18: str, tmp_path: Path) -> None:
+    """One that waits for a lock. The table after it is not begun any more."""
+    with connect(database18) as trickle, db.connect(database18) as conn:
+        conn.execute("CREATE TABLE t (id int PRIMARY KEY)")
+        for name in ("a", "b"):
+            trickle.create_stream_table(name, "SELECT id FROM t", schedule="1s", initialize=False)
+        conn.execute(
+            "UPDATE pgtrickle.pgt_stream_tables SET is_populated = true, status = 'ACTIVE', data_timestamp = now()"
+        )
+        with conn.transaction():
+            conn.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+            with running(database18, tmp_path, cdc_mode="trigger") as service:
+                waits = "SELECT count(*) FROM pg_locks WHERE relation = 't'::regclass AND NOT granted"
+                until(lambda: db.scalar(conn, waits), lambda: service.log)
+                assert service.stop() == 0
+        (told,) = service.events("rounds_cut_off")
+        assert told["rounds"] == ["refreshes"]
+        assert {event["table"] for event in service.events("refresh_failed")} <= {"public.a"}
+        left = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        until(lambda: not db.scalar(conn, f"{left} AND application_name LIKE 'pgtrickle _%'"), "sessions are left")
 
 
 def modes(conn: db.Connection) -> set[str]:
