@@ -1,7 +1,8 @@
 """The soak: writers without pause, sources moved between triggers and WAL, the decoder and PostgreSQL killed.
 
 Afterwards every stream table equals its query, and what the buffers hold accounts for every committed row image exactly
-once. PGTRICKLE_SOAK_SECONDS makes it longer, PGTRICKLE_SOAK_SEED repeats the choices of a run.
+once. PGTRICKLE_SOAK_SECONDS makes it longer, PGTRICKLE_SOAK_SEED repeats the choices of a run, and
+PGTRICKLE_SOAK_VERSION takes another PostgreSQL.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ from pgtrickle.db import Connection
 from pgtrickle.errors import EnvironmentProblem, Error
 
 ROOT = Path(__file__).parents[2]
-SECONDS = float(os.environ.get("PGTRICKLE_SOAK_SECONDS", "45"))
+SECONDS = float(os.environ.get("PGTRICKLE_SOAK_SECONDS", "35"))
 SEED = os.environ.get("PGTRICKLE_SOAK_SEED", "")
+VERSION = int(os.environ.get("PGTRICKLE_SOAK_VERSION", "18"))
 WRITERS = (0.02, 0.02, 0.02, 0.02, 1.0)
 """Sessions that write, each by the share of its transactions that are long."""
 ROUND_TRIPS = 20
@@ -177,7 +179,9 @@ class Soak:
         deadline = time.monotonic() + 60
         while True:
             try:
-                again = embedded.start(self._server.data_dir, port=self._server.port, settings=SETTINGS)
+                again = embedded.start(
+                    self._server.data_dir, port=self._server.port, version=VERSION, settings=SETTINGS
+                )
                 break
             except EnvironmentProblem:
                 if time.monotonic() > deadline:
@@ -230,7 +234,7 @@ def own_server() -> Iterator[embedded.Server]:
     home = Path(tempfile.mkdtemp(prefix="pgtrickle-soak-"))
     home.chmod(0o755)  # as root, the server runs under another account, which must get through
     try:
-        yield embedded.start(home / "data", settings=SETTINGS)
+        yield embedded.start(home / "data", version=VERSION, settings=SETTINGS)
     finally:
         embedded.stop(home / "data")
         shutil.rmtree(home, ignore_errors=True)
