@@ -16,6 +16,7 @@ from tests.service.running import Running, running, until
 from tests.wal.world import World, consume, table_of, world
 
 from pgtrickle import db
+from pgtrickle.api import Trickle
 from pgtrickle.capture import slot, triggers
 from pgtrickle.capture.modes import SlotState
 from pgtrickle.catalog import reader, writer
@@ -266,6 +267,26 @@ def test_what_is_asked_for_is_read_again_on_sighup(made: World, tmp_path: Path) 
         service.signal(signal.SIGHUP)
         service.await_event("settings_not_read")
         assert service.process.poll() is None
+
+
+def test_a_live_table_is_altered_from_the_one_to_the_other_and_back(made: World, tmp_path: Path) -> None:
+    """Two tables share the source: the safer of what they ask for wins, and it is said."""
+    made.conn.execute("CREATE TABLE late (id int)")
+    other = consume(made.conn, "late", made.source, ["id"])
+    with running(made.dsn, tmp_path) as service, Trickle(made.dsn) as trickle:
+        with writing(made.dsn):
+            await_mode(made, "WAL", service)
+            trickle.alter_stream_table("late", cdc_mode="trigger")
+            await_mode(made, "TRIGGER", service)
+            said = "trigger is asked for by public.late, which wins over auto by public.st"
+            assert made.history()[-1][2] == said
+            trickle.alter_stream_table("late", cdc_mode="wal")
+            await_mode(made, "WAL", service)
+            writer.set_cdc_mode(made.conn, other, None)
+            trickle.alter_stream_table("st", cdc_mode="trigger")
+            await_mode(made, "TRIGGER", service)
+        until(lambda: slot.inspect(made.conn).state is SlotState.ABSENT, "the slot stays")
+    assert made.counted() == made.content()
 
 
 def test_the_last_consumer_takes_slot_and_publication_with_it(made: World, tmp_path: Path) -> None:
