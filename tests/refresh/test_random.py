@@ -62,8 +62,8 @@ def test_equals_postgres(story: Story, playground: str, spark: SparkSession) -> 
                 for window in windows:
                     for statement in window:
                         if statement.startswith(MOVE):
-                            table = statement.removeprefix(MOVE)
-                            mover.step(int(str(db.scalar(connection, f"SELECT '{table}'::regclass::oid"))))
+                            source = statement.removeprefix(MOVE)
+                            mover.step(int(str(db.scalar(connection, f"SELECT '{source}'::regclass::oid"))))
                         else:
                             connection.execute(statement)
                     for position, query in enumerate(asked):

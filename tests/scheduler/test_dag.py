@@ -89,7 +89,7 @@ def test_a_cycle_is_refused_by_name() -> None:
     chain.require_no_cycle(4, [103])
     with pytest.raises(StateError) as refused:
         chain.require_no_cycle(1, [BASE, 103])
-    assert refused.value.code == "PT370"
+    assert refused.value.code == "PT371"
     assert "a → b → c → a" in refused.value.message
     assert "allow_circular" in str(refused.value.hint)
     with pytest.raises(StateError, match="b → b"):

@@ -13,9 +13,10 @@ import psycopg
 import pytest
 from psycopg import sql
 from tests.service.running import Running, running, until
-from tests.wal.world import World, world
+from tests.wal.world import World, consume, table_of, world
 
 from pgtrickle import db
+from pgtrickle.api import Trickle
 from pgtrickle.capture import slot, triggers
 from pgtrickle.capture.modes import SlotState
 from pgtrickle.catalog import reader, writer
@@ -103,7 +104,6 @@ def test_a_source_moves_to_the_wal_by_itself_under_writes(database: str, tmp_pat
             before = len(made.buffered("W"))
             until(lambda: len(made.buffered("W")) > before + 20, "nothing is decoded")
             notices = [(each.channel, json.loads(each.payload)) for each in listener.notifies(timeout=5, stop_after=4)]
-            made.conn.execute("NOTIFY pg_trickle_wake")
         with running(database, tmp_path):
             made.await_decoder()
         assert made.counted() == made.content()
@@ -160,6 +160,43 @@ def test_one_leads_and_the_other_takes_over(made: World, tmp_path: Path) -> None
             made.await_decoder()
             assert made.counted() == made.content()
     assert modes(made) == THERE
+
+
+def test_it_looks_at_once_when_woken(made: World, tmp_path: Path) -> None:
+    """The next look is an hour away: what follows is done when someone asks, and the end does not wait for it."""
+
+    def moved() -> bool:
+        made.conn.execute("NOTIFY pg_trickle_wake")
+        return made.mode() == "WAL"
+
+    with running(made.dsn, tmp_path, scheduler_interval_ms="3600000") as service:
+        service.await_event("decoder_started")
+        made.await_true("SELECT status = 'STREAMING' FROM pgtrickle.pgt_decoder")
+        assert made.mode() == "TRANSITIONING"
+        until(moved, lambda: service.log)
+
+
+def test_one_source_that_cannot_move_does_not_keep_others(made: World, tmp_path: Path) -> None:
+    made.conn.execute(
+        "CREATE FUNCTION refuse() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " IF EXISTS (SELECT FROM pg_event_trigger_ddl_commands() WHERE object_identity LIKE 'public.a %') THEN"
+        " RAISE 'not this one'; END IF; END $$;"
+        " CREATE EVENT TRIGGER refuse ON ddl_command_end WHEN TAG IN ('ALTER PUBLICATION') EXECUTE FUNCTION refuse()"
+    )
+    made.conn.execute("CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE sa (id int)")
+    first = table_of(made.conn, "a")
+    made.conn.execute("CREATE TABLE z (id int PRIMARY KEY); CREATE TABLE sz (id int)")
+    consume(made.conn, "sa", first, ["id"])
+    last = table_of(made.conn, "z")
+    consume(made.conn, "sz", last, ["id"])
+    with running(made.dsn, tmp_path) as service:
+        query = "SELECT cdc_mode = 'WAL' FROM pgtrickle.pgt_change_tracking WHERE source_relid = {}"
+        for oid in (made.oid, last.oid):
+            made.await_true(query.format(oid), 30)
+        (told,) = service.events("capture_step_failed")
+    assert (told["source"], "not this one" in str(told["error"])) == (first.oid, True)
+    shown = {each.source_table: (each.cdc_mode, each.reason) for each in reader.cdc_status(made.conn)}
+    assert shown["public.a"] == ("TRIGGER", "PT340: PostgreSQL refused: not this one")
 
 
 def test_a_slot_dropped_by_hand_is_a_loss(made: World, tmp_path: Path) -> None:
@@ -230,6 +267,26 @@ def test_what_is_asked_for_is_read_again_on_sighup(made: World, tmp_path: Path) 
         service.signal(signal.SIGHUP)
         service.await_event("settings_not_read")
         assert service.process.poll() is None
+
+
+def test_a_live_table_is_altered_from_the_one_to_the_other_and_back(made: World, tmp_path: Path) -> None:
+    """Two tables share the source: the safer of what they ask for wins, and it is said."""
+    made.conn.execute("CREATE TABLE late (id int)")
+    other = consume(made.conn, "late", made.source, ["id"])
+    with running(made.dsn, tmp_path) as service, Trickle(made.dsn) as trickle:
+        with writing(made.dsn):
+            await_mode(made, "WAL", service)
+            trickle.alter_stream_table("late", cdc_mode="trigger")
+            await_mode(made, "TRIGGER", service)
+            said = "trigger is asked for by public.late, which wins over auto by public.st"
+            assert made.history()[-1][2] == said
+            trickle.alter_stream_table("late", cdc_mode="wal")
+            await_mode(made, "WAL", service)
+            writer.set_cdc_mode(made.conn, other, None)
+            trickle.alter_stream_table("st", cdc_mode="trigger")
+            await_mode(made, "TRIGGER", service)
+        until(lambda: slot.inspect(made.conn).state is SlotState.ABSENT, "the slot stays")
+    assert made.counted() == made.content()
 
 
 def test_the_last_consumer_takes_slot_and_publication_with_it(made: World, tmp_path: Path) -> None:

@@ -183,7 +183,8 @@ def test_sigint_ends_it_in_the_middle_of_a_step_that_waits(made18: World, tmp_pa
             )
             service.signal(signal.SIGINT)
             assert service.process.wait(10) == 0
-        assert service.events("capture_cut_off")
+        (told,) = service.events("rounds_cut_off")
+        assert told["rounds"] == ["capture"]
         made18.await_true("SELECT NOT EXISTS (SELECT FROM pgtrickle.pgt_slot)")
         other.rollback()
 
@@ -195,11 +196,14 @@ def test_what_is_due_is_refreshed_unless_paused(database18: str, tmp_path: Path)
         for name, query in (("a", "SELECT id FROM t"), ("b", "SELECT id FROM a"), ("off", "SELECT id FROM t")):
             trickle.create_stream_table(name, query, schedule="1s", initialize=False)
         trickle.create_stream_table("bare", "SELECT id FROM t", schedule="1s", initialize=False)
+        conn.execute("CREATE TABLE u (id int PRIMARY KEY)")
+        trickle.create_stream_table("broken", "SELECT id FROM u", schedule="1s", initialize=False)
         conn.execute(
             "UPDATE pgtrickle.pgt_stream_tables SET is_populated = true, status = 'ACTIVE', data_timestamp = now()"
             " WHERE pgt_name <> 'bare'"
         )
         trickle.alter_stream_table("off", status="SUSPENDED")
+        conn.execute("DROP TABLE u")
 
         def refreshed() -> dict[str, int]:
             rows = conn.execute(
@@ -217,12 +221,39 @@ def test_what_is_due_is_refreshed_unless_paused(database18: str, tmp_path: Path)
             conn.execute(sql.SQL("ALTER DATABASE {} SET pg_trickle.enabled = on").format(this))
             service.signal(signal.SIGHUP)
             until(lambda: min(refreshed().get("a", 0), refreshed().get("b", 0)) >= 2, lambda: service.log)
+            service.await_event("refresh_failed")
+            before = refreshed()["b"]
+            until(lambda: refreshed()["b"] > before, lambda: service.log)
         assert refreshed().keys() == {"a", "b"}
+        assert {event["table"] for event in service.events("refresh_failed")} == {"public.broken"}
+        assert "traceback" not in service.log
         first = conn.execute(
             "SELECT t.pgt_name FROM pgtrickle.pgt_refresh_history AS h JOIN pgtrickle.pgt_stream_tables AS t"
             " USING (pgt_id) ORDER BY h.refresh_id LIMIT 1"
         ).fetchone()
         assert first == ("a",)
+
+
+def test_sigterm_ends_it_in_the_middle_of_a_refresh(database18: str, tmp_path: Path) -> None:
+    """One that waits for a lock. The table after it is not begun any more."""
+    with connect(database18) as trickle, db.connect(database18) as conn:
+        conn.execute("CREATE TABLE t (id int PRIMARY KEY)")
+        for name in ("a", "b"):
+            trickle.create_stream_table(name, "SELECT id FROM t", schedule="1s", initialize=False)
+        conn.execute(
+            "UPDATE pgtrickle.pgt_stream_tables SET is_populated = true, status = 'ACTIVE', data_timestamp = now()"
+        )
+        with conn.transaction():
+            conn.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+            with running(database18, tmp_path, cdc_mode="trigger") as service:
+                waits = "SELECT count(*) FROM pg_locks WHERE relation = 't'::regclass AND NOT granted"
+                until(lambda: db.scalar(conn, waits), lambda: service.log)
+                assert service.stop() == 0
+        (told,) = service.events("rounds_cut_off")
+        assert told["rounds"] == ["refreshes"]
+        assert {event["table"] for event in service.events("refresh_failed")} <= {"public.a"}
+        left = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        until(lambda: not db.scalar(conn, f"{left} AND application_name LIKE 'pgtrickle _%'"), "sessions are left")
 
 
 def modes(conn: db.Connection) -> set[str]:

@@ -52,7 +52,7 @@ def test_wrong_arguments_are_clear_errors(told: Story) -> None:
     refused(told, UsageError, "PT006", refresh_mode="OFTEN")
     refused(told, Unsupported, "PT290", refresh_mode="IMMEDIATE")
     refused(told, Unsupported, "PT290", refresh_mode="IMMEDIATE", cdc_mode="trigger")
-    refused(told, UsageError, "PT291", cdc_mode="wal")
+    refused(told, UsageError, "PT292", refresh_mode="IMMEDIATE", cdc_mode="wal")
     refused(told, UsageError, "PT007", cdc_mode="telepathy")
 
 

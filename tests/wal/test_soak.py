@@ -1,7 +1,8 @@
 """The soak: writers without pause, sources moved between triggers and WAL, the decoder and PostgreSQL killed.
 
 Afterwards every stream table equals its query, and what the buffers hold accounts for every committed row image exactly
-once. PGTRICKLE_SOAK_SECONDS makes it longer, PGTRICKLE_SOAK_SEED repeats the choices of a run.
+once. PGTRICKLE_SOAK_SECONDS makes it longer, PGTRICKLE_SOAK_SEED repeats the choices of a run, and
+PGTRICKLE_SOAK_VERSION takes another PostgreSQL.
 """
 
 from __future__ import annotations
@@ -38,11 +39,14 @@ from pgtrickle.db import Connection
 from pgtrickle.errors import EnvironmentProblem, Error
 
 ROOT = Path(__file__).parents[2]
-SECONDS = float(os.environ.get("PGTRICKLE_SOAK_SECONDS", "45"))
+SECONDS = float(os.environ.get("PGTRICKLE_SOAK_SECONDS", "35"))
 SEED = os.environ.get("PGTRICKLE_SOAK_SEED", "")
+VERSION = int(os.environ.get("PGTRICKLE_SOAK_VERSION", "18"))
 WRITERS = (0.02, 0.02, 0.02, 0.02, 1.0)
 """Sessions that write, each by the share of its transactions that are long."""
 ROUND_TRIPS = 20
+REFRESHES = 3
+"""Of each stream table, and by its changes."""
 FAILPOINTS = ("decoder-copied", "decoder-recorded", "decoder-committed")
 SETTINGS = {"deadlock_timeout": "200ms", "checkpoint_timeout": "30s"}
 
@@ -68,6 +72,7 @@ class Soak:
         self.failures: list[BaseException] = []
         self.trips: Counter[str] = Counter()
         self.deaths: Counter[str] = Counter()
+        self.refreshed: Counter[str] = Counter()
         self.crashed = False
         self.back_at: float | None = None
         """When PostgreSQL was up again after it was killed."""
@@ -133,7 +138,7 @@ class Soak:
         chance = self._random("decoder")
         failpoints = itertools.cycle(chance.sample(FAILPOINTS, len(FAILPOINTS)))
         while not self._stop_decoder.is_set():
-            at = next(failpoints) if chance.random() < 0.6 and not self.stop.is_set() else None
+            at = next(failpoints) if chance.random() < 0.4 and not self.stop.is_set() else None
             with self._decoder(at) as process:
                 died = self._await_death(process, 20 if at else chance.uniform(0, 4))
             if died == -signal.SIGKILL:
@@ -177,7 +182,9 @@ class Soak:
         deadline = time.monotonic() + 60
         while True:
             try:
-                again = embedded.start(self._server.data_dir, port=self._server.port, settings=SETTINGS)
+                again = embedded.start(
+                    self._server.data_dir, port=self._server.port, version=VERSION, settings=SETTINGS
+                )
                 break
             except EnvironmentProblem:
                 if time.monotonic() > deadline:
@@ -195,7 +202,8 @@ class Soak:
                 with Trickle(self.dsn, spark=spark) as trickle:
                     while not self._is_over(deadline):
                         for name in QUERIES:
-                            trickle.refresh_stream_table(name)
+                            if trickle.refresh_stream_table(name).action == "DIFFERENTIAL":
+                                self.refreshed[name] += 1
                             self.stop.wait(0.1)
             except (Error, psycopg.Error):
                 if not self._excused(begun):
@@ -205,7 +213,10 @@ class Soak:
     def _is_over(self, deadline: float) -> bool:
         """A slow machine gets more time for what must happen."""
         done = (
-            sum(self.trips.values()) >= ROUND_TRIPS and self.back_at is not None and set(FAILPOINTS) < set(self.deaths)
+            self.back_at is not None
+            and sum(self.trips.values()) >= ROUND_TRIPS
+            and all(self.refreshed[name] >= REFRESHES for name in QUERIES)
+            and set(FAILPOINTS) | {"killed"} <= set(self.deaths)
         )
         return self.stop.is_set() or time.monotonic() > (deadline if done else deadline + 120)
 
@@ -230,7 +241,7 @@ def own_server() -> Iterator[embedded.Server]:
     home = Path(tempfile.mkdtemp(prefix="pgtrickle-soak-"))
     home.chmod(0o755)  # as root, the server runs under another account, which must get through
     try:
-        yield embedded.start(home / "data", settings=SETTINGS)
+        yield embedded.start(home / "data", version=VERSION, settings=SETTINGS)
     finally:
         embedded.stop(home / "data")
         shutil.rmtree(home, ignore_errors=True)
@@ -275,7 +286,8 @@ def _check_the_run(soak: Soak, conn: Connection) -> None:
     """That all happened what was to happen."""
     assert soak.back_at is not None
     assert sum(soak.trips.values()) >= ROUND_TRIPS
-    assert set(FAILPOINTS) < set(soak.deaths) | {"killed"}, soak.deaths
+    assert all(soak.refreshed[name] >= REFRESHES for name in QUERIES), soak.refreshed
+    assert set(FAILPOINTS) | {"killed"} <= set(soak.deaths), soak.deaths
     assert soak.deaths["unexpected"] == 0
     assert all(writer.committed > 0 for writer in soak.writers)
     assert int(str(db.scalar(conn, "SELECT count(*) FROM keyed WHERE length(big) > 8192"))) > 0
@@ -328,8 +340,6 @@ def _check_history(conn: Connection) -> None:
     failed = [entry for entry in done.elements() if entry[1:] not in allowed]
     assert all(status == "FAILED" for _, status, _ in failed), failed
     assert len(failed) <= 1, failed
-    for name in QUERIES:
-        assert done[name, "COMPLETED", "DIFFERENTIAL"] >= 3, done
     assert not [pin for pin in PINS if any(name == pin for name, _, _ in done)]
 
 

@@ -163,10 +163,10 @@ class ReplicationConnection:
         while True:
             try:
                 size, view = get(1)
-                if size > 0:
+                while size > 0:
                     looked = False
-                    yield bytes(view)
-                    continue
+                    yield view.tobytes()
+                    size, view = get(1)
                 if size == 0 and not looked:
                     self._conn.consume_input()
                     looked = True

@@ -148,7 +148,7 @@ class Dag:
     def _circle(self, cycle: list[int]) -> StateError:
         return StateError(
             f"stream tables would read each other in a circle: {' → '.join(self._names(cycle))}",
-            code="PT370",
+            code="PT371",
             hint="let one of them read base tables instead; cycles (allow_circular) are not available yet",
         )
 

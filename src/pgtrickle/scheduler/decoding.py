@@ -29,7 +29,7 @@ from pgtrickle.scheduler.pace import pause_after
 
 STEADY_S: Final = 30.0
 """A run that lasted so long has got over what ended the runs before it."""
-STOP_WITHIN_S: Final = 3.0
+STOP_WITHIN_S: Final = 2.5
 _PASSING_STATES: Final = ("08", "40", "53", "55P03", "57")
 """SQLSTATEs of a server that is busy, full, or going down: of connections, conflicts, resources, locks, operators."""
 

@@ -7,6 +7,7 @@ next due, or suspended after too many failures; the others go on.
 from __future__ import annotations
 
 import logging
+import threading
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Refreshes:
-    """Refreshes of one database. Its rounds are for one thread; `backend_pids` may be asked for by another."""
+    """Refreshes of one database. Its rounds are for one thread; the rest may be asked for by another."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
@@ -35,6 +36,7 @@ class Refreshes:
         self._refresher = Refresher(dsn, self._settings, self._session)
         self._dag: Dag | None = None
         self._tried: dict[int, datetime] = {}
+        self._stop = threading.Event()
         self.backend_pids: tuple[int, ...] = ()
 
     def round(self, settings: Settings) -> bool:
@@ -54,9 +56,15 @@ class Refreshes:
             and is_due(stream.schedule, self._last(stream), now, min_seconds=least)
         ]
         for pgt_id in self._dag.order(self._dag.needed(due)):
+            if self._stop.is_set():
+                break
             if pgt_id in streams and _runs(streams[pgt_id]):
                 self._refresh(streams[pgt_id], now)
         return False
+
+    def stop(self) -> None:
+        """Begin no further refresh."""
+        self._stop.set()
 
     def close(self) -> None:
         self._refresher.close()

@@ -32,7 +32,7 @@ from pgtrickle.scheduler.steering import Steering
 
 LISTEN_S: Final = 0.25
 """How often we look up from listening, to see whether we are told to stop."""
-FINISH_WITHIN_S: Final = 3.0
+FINISH_WITHIN_S: Final = 2.5
 """What is under way may finish; what is not done then is cut off, and PostgreSQL undoes it."""
 CUT_OFF_WITHIN_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 5.0
@@ -48,6 +48,9 @@ class Refreshing(Protocol):
 
     def round(self, settings: Settings) -> bool:
         """Refresh what is due; true if the next round should follow at once."""
+
+    def stop(self) -> None:
+        """Begin no further refresh in the round under way; called by another thread than the round's."""
 
     def close(self) -> None:
         """End its sessions. Called when no round is under way."""
@@ -121,11 +124,8 @@ class Service:
                     capture.wake()
                     refreshes.wake()
         finally:
-            capture.stop()
-            refreshes.stop()
-            deadline = time.monotonic() + FINISH_WITHIN_S
-            self._finish(refreshes, refreshing, deadline)
-            self._finish(capture, steering, deadline)
+            refreshing.stop()
+            self._finish((refreshes, refreshing), (capture, steering))
 
     def _load(self) -> Settings:
         """The settings as they are now, read in a new session: one that is open does not see what was set since for the
@@ -146,19 +146,23 @@ class Service:
         say("settings_read")
         return found
 
-    def _finish(self, rounds: Rounds, work: Refreshing | Steering, deadline: float) -> None:
-        """End one side, in time: a round that does not end by itself loses its sessions."""
-        if not rounds.join(max(deadline - time.monotonic(), 0)):
-            self._cut_off(rounds.name, work.backend_pids)
-            if not rounds.join(CUT_OFF_WITHIN_S):
-                return  # its thread ends with the process, or when it finds its sessions gone
-        work.close()
+    def _finish(self, *sides: tuple[Rounds, Refreshing | Steering]) -> None:
+        """End both sides, in time: a round that does not end by itself loses its sessions."""
+        for rounds, _ in sides:
+            rounds.stop()
+        deadline = time.monotonic() + FINISH_WITHIN_S
+        late = [each for each in sides if not each[0].join(max(deadline - time.monotonic(), 0))]
+        if late:
+            self._cut_off([rounds.name for rounds, _ in late], [pid for _, work in late for pid in work.backend_pids])
+        for rounds, work in sides:
+            if rounds.join(CUT_OFF_WITHIN_S):  # else its thread ends with the process, or when it finds them gone
+                work.close()
 
-    def _cut_off(self, name: str, pids: tuple[int, ...]) -> None:
+    def _cut_off(self, names: list[str], pids: list[int]) -> None:
         """End sessions of ours that wait for something: PostgreSQL would go on waiting after we are gone."""
-        say(f"{name}_cut_off", logging.WARNING, backend_pids=pids)
+        say("rounds_cut_off", logging.WARNING, rounds=names, backend_pids=pids)
         try:
             with db.connect(self._dsn, connect_timeout=2) as conn:
-                conn.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s::integer[]) AS pid", (list(pids),))
+                conn.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s::integer[]) AS pid", (pids,))
         except (Error, psycopg.Error) as error:
-            say(f"{name}_not_cut_off", logging.WARNING, error=error)
+            say("rounds_not_cut_off", logging.WARNING, error=error)
