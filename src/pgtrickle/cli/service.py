@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from pgtrickle.scheduler.service import Controls, Service
 
 
-def run(context: typer.Context) -> None:
+def run(
+    context: typer.Context,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Serve metrics for Prometheus at this port's /metrics.")
+    ] = None,
+) -> None:
     """Keep every stream table of the database fresh: the service. Its log is on stderr, one JSON object a line."""
     from pgtrickle.scheduler import events  # here: the other verbs start without
     from pgtrickle.scheduler.refreshes import Refreshes
@@ -25,6 +30,10 @@ def run(context: typer.Context) -> None:
     events.to_stderr()
     with reported():
         dsn = target(context).dsn()
+        if metrics_port is not None:
+            from pgtrickle.monitor import metrics
+
+            metrics.serve(dsn, metrics_port)
         controls = Controls()
         _until_signalled(Service(dsn, lambda: Refreshes(dsn), controls), controls)
 
