@@ -69,7 +69,14 @@ def _verify(
             if patience_s is None:
                 return None
             window = stack.enter_context(opened(_completed(window, stream, patience_s)))
-        if any(found.truncated for found in window.pending().values()):
+        pending = window.pending()
+        if not all(found.captured for found in pending.values()):
+            raise StateError(
+                f"{stream} cannot be compared at its snapshot: changes of a source were not captured for a time",
+                code="PT346",
+                hint="Refresh it: it is computed anew then.",
+            )
+        if any(found.truncated for found in pending.values()):
             return _answer(reader, stream, prepared, whole_sql(prepared), "the present")
         return _answer(reader, stream, prepared, _query_at(reader, prepared, window), "its snapshot")
 

@@ -153,6 +153,7 @@ def opened(found: Window, *, also: bool = False) -> Iterator[Window]:
     """The late connection's transaction, if something is read there (`also`: if something else will be)."""
     if also or any(span.place is Place.LATE for span in found.spans.values()):
         with found.connections.late.transaction():
+            execute(found.connections.late, "SELECT")  # its snapshot is of now: what the caller looks at next is later
             yield found
     else:
         yield found
