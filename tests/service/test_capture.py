@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from psycopg import sql
 from tests.service.running import Running, running, until
-from tests.wal.world import World, world
+from tests.wal.world import World, consume, table_of, world
 
 from pgtrickle import db
 from pgtrickle.capture import slot, triggers
@@ -103,7 +103,6 @@ def test_a_source_moves_to_the_wal_by_itself_under_writes(database: str, tmp_pat
             before = len(made.buffered("W"))
             until(lambda: len(made.buffered("W")) > before + 20, "nothing is decoded")
             notices = [(each.channel, json.loads(each.payload)) for each in listener.notifies(timeout=5, stop_after=4)]
-            made.conn.execute("NOTIFY pg_trickle_wake")
         with running(database, tmp_path):
             made.await_decoder()
         assert made.counted() == made.content()
@@ -160,6 +159,43 @@ def test_one_leads_and_the_other_takes_over(made: World, tmp_path: Path) -> None
             made.await_decoder()
             assert made.counted() == made.content()
     assert modes(made) == THERE
+
+
+def test_it_looks_at_once_when_woken(made: World, tmp_path: Path) -> None:
+    """The next look is an hour away: what follows is done when someone asks, and the end does not wait for it."""
+
+    def moved() -> bool:
+        made.conn.execute("NOTIFY pg_trickle_wake")
+        return made.mode() == "WAL"
+
+    with running(made.dsn, tmp_path, scheduler_interval_ms="3600000") as service:
+        service.await_event("decoder_started")
+        made.await_true("SELECT status = 'STREAMING' FROM pgtrickle.pgt_decoder")
+        assert made.mode() == "TRANSITIONING"
+        until(moved, lambda: service.log)
+
+
+def test_one_source_that_cannot_move_does_not_keep_others(made: World, tmp_path: Path) -> None:
+    made.conn.execute(
+        "CREATE FUNCTION refuse() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " IF EXISTS (SELECT FROM pg_event_trigger_ddl_commands() WHERE object_identity LIKE 'public.a %') THEN"
+        " RAISE 'not this one'; END IF; END $$;"
+        " CREATE EVENT TRIGGER refuse ON ddl_command_end WHEN TAG IN ('ALTER PUBLICATION') EXECUTE FUNCTION refuse()"
+    )
+    made.conn.execute("CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE sa (id int)")
+    first = table_of(made.conn, "a")
+    made.conn.execute("CREATE TABLE z (id int PRIMARY KEY); CREATE TABLE sz (id int)")
+    consume(made.conn, "sa", first, ["id"])
+    last = table_of(made.conn, "z")
+    consume(made.conn, "sz", last, ["id"])
+    with running(made.dsn, tmp_path) as service:
+        query = "SELECT cdc_mode = 'WAL' FROM pgtrickle.pgt_change_tracking WHERE source_relid = {}"
+        for oid in (made.oid, last.oid):
+            made.await_true(query.format(oid), 30)
+        (told,) = service.events("capture_step_failed")
+    assert (told["source"], "not this one" in str(told["error"])) == (first.oid, True)
+    shown = {each.source_table: (each.cdc_mode, each.reason) for each in reader.cdc_status(made.conn)}
+    assert shown["public.a"] == ("TRIGGER", "PT340: PostgreSQL refused: not this one")
 
 
 def test_a_slot_dropped_by_hand_is_a_loss(made: World, tmp_path: Path) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from psycopg import sql
-from tests.service.running import PROGRAM, running, until
+from tests.service.running import running, until
 from tests.wal.world import World, world
+from typer.testing import CliRunner
 
-from pgtrickle.api import connect
+from pgtrickle import db
 from pgtrickle.capture import slot
+from pgtrickle.catalog.health import health
+from pgtrickle.cli.main import app
 
 
 @pytest.fixture
@@ -22,17 +24,22 @@ def made(database: str) -> Iterator[World]:
         yield it
 
 
+@pytest.fixture
+def made18(database18: str) -> Iterator[World]:
+    with world(database18) as it:
+        yield it
+
+
 def ask(made: World, *arguments: str) -> tuple[int, str]:
-    done = subprocess.run(
-        [PROGRAM, "--dsn", made.dsn, *arguments], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = CliRunner().invoke(app, ["--dsn", made.dsn, *arguments])
     assert not done.stderr
-    return done.returncode, done.stdout
+    return done.exit_code, done.stdout
 
 
 def problems(made: World) -> set[tuple[str, str, str]]:
-    with connect(made.dsn) as trickle:
-        return {(each.check_name, each.severity, each.detail) for each in trickle.health() if each.severity != "OK"}
+    """In a session of its own, which sees what was set for the database."""
+    with db.connect(made.dsn) as conn:
+        return {(each.check_name, each.severity, each.detail) for each in health(conn) if each.severity != "OK"}
 
 
 def update(made: World, **values: object) -> None:
@@ -42,15 +49,15 @@ def update(made: World, **values: object) -> None:
     made.conn.execute(sql.SQL("UPDATE pgtrickle.pgt_stream_tables SET {}").format(assignments))
 
 
-def test_capture_is_shown_as_it_is(made: World, tmp_path: Path) -> None:
-    code, said = ask(made, "cdc")
+def test_capture_is_shown_as_it_is(made18: World, tmp_path: Path) -> None:
+    code, said = ask(made18, "cdc")
     assert code == 0
     assert "public.t" in said
     assert "slot: none" in said
-    with running(made.dsn, tmp_path) as service:
-        until(lambda: made.mode() == "WAL", lambda: service.log)
-        until(lambda: not problems(made), lambda: problems(made))
-        code, said = ask(made, "cdc", "--json")
+    with running(made18.dsn, tmp_path) as service:
+        until(lambda: made18.mode() == "WAL", lambda: service.log)
+        until(lambda: not problems(made18), lambda: problems(made18))
+        code, said = ask(made18, "cdc", "--json")
         assert code == 0
         shown = json.loads(said)
         (source,) = shown["sources"]
@@ -58,17 +65,17 @@ def test_capture_is_shown_as_it_is(made: World, tmp_path: Path) -> None:
         assert (source["eligible"], source["trigger_active"], source["decoder_status"]) == (True, False, "STREAMING")
         assert source["slot_lag_bytes"] >= 0
         assert source["confirmed_lsn"]
-        name = slot.name(made.conn)
+        name = slot.name(made18.conn)
         assert (shown["slot"]["slot_name"], shown["slot"]["active"], shown["slot"]["sources"]) == (name, True, 1)
         assert [change["new_mode"] for change in shown["history"]] == ["WAL", "TRANSITIONING"]
-        code, said = ask(made, "cdc", "--limit", "1")
+        code, said = ask(made18, "cdc", "--limit", "1")
         assert f"slot: {name}, being read, 1 sources, lag " in said
         assert ("TRANSITIONING  WAL" in said, "TRIGGER  TRANSITIONING" in said) == (True, False)
-        code, said = ask(made, "health")
+        code, said = ask(made18, "health")
         assert code == 0
         assert "a service leads" in said
-    assert problems(made) >= {("service", "ERROR", "no service runs in this database: pgtrickle run")}
-    assert ("capture", "ERROR", "public.t (WAL): decoder_not_connected") in problems(made)
+    assert problems(made18) >= {("service", "ERROR", "no service runs in this database: pgtrickle run")}
+    assert ("capture", "ERROR", "public.t (WAL): decoder_not_connected") in problems(made18)
 
 
 def test_health_says_what_is_wrong_and_only_that(made: World) -> None:

@@ -195,11 +195,14 @@ def test_what_is_due_is_refreshed_unless_paused(database18: str, tmp_path: Path)
         for name, query in (("a", "SELECT id FROM t"), ("b", "SELECT id FROM a"), ("off", "SELECT id FROM t")):
             trickle.create_stream_table(name, query, schedule="1s", initialize=False)
         trickle.create_stream_table("bare", "SELECT id FROM t", schedule="1s", initialize=False)
+        conn.execute("CREATE TABLE u (id int PRIMARY KEY)")
+        trickle.create_stream_table("broken", "SELECT id FROM u", schedule="1s", initialize=False)
         conn.execute(
             "UPDATE pgtrickle.pgt_stream_tables SET is_populated = true, status = 'ACTIVE', data_timestamp = now()"
             " WHERE pgt_name <> 'bare'"
         )
         trickle.alter_stream_table("off", status="SUSPENDED")
+        conn.execute("DROP TABLE u")
 
         def refreshed() -> dict[str, int]:
             rows = conn.execute(
@@ -217,7 +220,12 @@ def test_what_is_due_is_refreshed_unless_paused(database18: str, tmp_path: Path)
             conn.execute(sql.SQL("ALTER DATABASE {} SET pg_trickle.enabled = on").format(this))
             service.signal(signal.SIGHUP)
             until(lambda: min(refreshed().get("a", 0), refreshed().get("b", 0)) >= 2, lambda: service.log)
+            service.await_event("refresh_failed")
+            before = refreshed()["b"]
+            until(lambda: refreshed()["b"] > before, lambda: service.log)
         assert refreshed().keys() == {"a", "b"}
+        assert {event["table"] for event in service.events("refresh_failed")} == {"public.broken"}
+        assert "traceback" not in service.log
         first = conn.execute(
             "SELECT t.pgt_name FROM pgtrickle.pgt_refresh_history AS h JOIN pgtrickle.pgt_stream_tables AS t"
             " USING (pgt_id) ORDER BY h.refresh_id LIMIT 1"

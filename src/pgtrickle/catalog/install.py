@@ -215,7 +215,8 @@ def _removals(conn: psycopg.Connection[Any], drop_stream_tables: bool) -> list[t
     triggers = conn.execute(
         "SELECT tgname, c.oid::regclass::text FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = tgrelid"
         " JOIN pg_proc AS p ON p.oid = tgfoid WHERE p.pronamespace = ANY("
-        "   SELECT oid FROM pg_namespace WHERE nspname = ANY(%s)) AND NOT tgisinternal ORDER BY 2, 1",
+        "   SELECT oid FROM pg_namespace WHERE nspname = ANY(%s)) AND c.relnamespace <> p.pronamespace"
+        " AND NOT tgisinternal ORDER BY 2, 1",
         (list(SCHEMAS),),
     )
     found += [(Removal("trigger", f"{name} on {table}"), None) for name, table in triggers]
