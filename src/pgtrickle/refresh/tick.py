@@ -31,11 +31,23 @@ class Tick:
 @contextmanager
 def tick(dsn: str) -> Iterator[Tick]:
     """A tick on a connection of its own; its snapshot can be taken up while the block runs."""
-    with db.connect(dsn, application_name="pgtrickle tick") as connection:
-        connection.isolation_level = IsolationLevel.REPEATABLE_READ
-        with connection.transaction():
-            moment = now(connection)
-            yield Tick(moment, str(db.scalar(connection, "SELECT pg_export_snapshot()")))
+    with connect(dsn) as connection, held(connection) as at:
+        yield at
+
+
+def connect(dsn: str) -> db.Connection:
+    """A connection that can hold one tick after the other."""
+    connection = db.connect(dsn, application_name="pgtrickle tick")
+    connection.isolation_level = IsolationLevel.REPEATABLE_READ
+    return connection
+
+
+@contextmanager
+def held(connection: db.Connection) -> Iterator[Tick]:
+    """A tick on a connection of `connect`, which sees its snapshot while the block runs."""
+    with connection.transaction():
+        moment = now(connection)
+        yield Tick(moment, str(db.scalar(connection, "SELECT pg_export_snapshot()")))
 
 
 def now(connection: db.Connection) -> Moment:
