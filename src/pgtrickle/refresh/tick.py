@@ -36,7 +36,7 @@ def tick(dsn: str) -> Iterator[Tick]:
 
 
 def connect(dsn: str) -> db.Connection:
-    """A connection that can hold one tick after the other."""
+    """A connection that can hold or see one tick after the other."""
     connection = db.connect(dsn, application_name="pgtrickle tick")
     connection.isolation_level = IsolationLevel.REPEATABLE_READ
     return connection
@@ -44,10 +44,19 @@ def connect(dsn: str) -> db.Connection:
 
 @contextmanager
 def held(connection: db.Connection) -> Iterator[Tick]:
-    """A tick on a connection of `connect`, which sees its snapshot while the block runs."""
+    """A tick on a connection of `connect`, to be used for nothing else: whatever it read would stay locked against DDL,
+    for which a refresh of the tick may be waiting."""
     with connection.transaction():
         moment = now(connection)
         yield Tick(moment, str(db.scalar(connection, "SELECT pg_export_snapshot()")))
+
+
+@contextmanager
+def seen(connection: db.Connection, at: Tick) -> Iterator[None]:
+    """A transaction at the tick's snapshot, on a connection of `connect`."""
+    with connection.transaction():
+        db.execute(connection, f"SET TRANSACTION SNAPSHOT '{at.exported}'")
+        yield
 
 
 def now(connection: db.Connection) -> Moment:

@@ -12,7 +12,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -72,6 +72,29 @@ class _Running:
     left: set[int] = field(default_factory=set)
 
 
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """Those of the rounds. `record` reads the catalog and keeps the record, which is not worth waiting for the disk;
+    `tick` holds the snapshot of a tick, and `look` looks at it for a moment."""
+
+    record: db.Connection
+    tick: db.Connection
+    look: db.Connection
+
+    @classmethod
+    def open(cls, dsn: str) -> Sessions:
+        record = db.connect(dsn, application_name="pgtrickle scheduler")
+        record.execute("SET synchronous_commit = off")
+        return cls(record, tick.connect(dsn), tick.connect(dsn))
+
+    def __iter__(self) -> Iterator[db.Connection]:
+        return iter((self.record, self.tick, self.look))
+
+    def close(self) -> None:
+        for each in self:
+            each.close()
+
+
 class Refreshes:
     """Refreshes of one database. Its rounds are for one thread; `stop` and `backend_pids` are for any."""
 
@@ -80,8 +103,7 @@ class Refreshes:
         self._settings = Settings()
         self._compiled: CompiledTables = {}
         self._crew: Crew[Refreshed] = Crew(self._refresher)
-        self._conn: db.Connection | None = None
-        self._tick_conn: db.Connection | None = None
+        self._sessions: Sessions | None = None
         self._known: Known | None = None
         self._definitions = idle.Definitions()
         self._attempts = Attempts()
@@ -93,7 +115,7 @@ class Refreshes:
     @property
     def backend_pids(self) -> tuple[int, ...]:
         """The sessions in which a round may be waiting."""
-        own = (each for each in (self._conn, self._tick_conn) if each is not None and not each.closed)
+        own = (each for each in self._sessions or () if not each.closed)
         return (*(each.info.backend_pid for each in own), *self._crew.backend_pids)
 
     def stop(self) -> None:
@@ -102,16 +124,16 @@ class Refreshes:
 
     def close(self) -> None:
         self._crew.close()
-        for each in (self._conn, self._tick_conn):
-            if each is not None:
-                each.close()
+        if self._sessions is not None:
+            self._sessions.close()
 
     def round(self, settings: Settings) -> bool:
         """One tick, if something is due; true if something that is due had to be left to the next."""
         if not settings.enabled:
             return False
         self._settings = settings
-        conn = self._connection()
+        sessions = self._opened()
+        conn = sessions.record
         streams = {each.pgt_id: each for each in catalog.list_tables(conn) if each.is_populated}
         known = self._learn(conn, streams.keys(), settings)
         now = _now(conn)
@@ -119,11 +141,11 @@ class Refreshes:
         selected = self._select(known, streams, now)
         if not selected:
             return False
-        with tick.held(self._tick_connection()) as at:
+        with tick.held(sessions.tick) as at:
             running = _Running(at, streams)
-            working = self._settle_idle(known, selected, running)
+            working = self._settle_idle(sessions, known, selected, running)
             if working:
-                self._work(known, working, running)
+                self._work(conn, known, working, running)
         self._left = frozenset(running.left)
         return bool(running.left)
 
@@ -159,23 +181,24 @@ class Refreshes:
         halted = suspended | self._attempts.waiting(now) | known.dag.cyclic | (known.dag.tables.keys() - streams.keys())
         return diamonds.select(known.dag, known.groups, due & self._left or due, halted)
 
-    def _settle_idle(self, known: Known, selected: frozenset[int], running: _Running) -> frozenset[int]:
+    def _settle_idle(
+        self, sessions: Sessions, known: Known, selected: frozenset[int], running: _Running
+    ) -> frozenset[int]:
         """Records all that have nothing to do; returns the others."""
-        at, conn = self._tick_connection(), self._connection()
         asked = [stream for stream in running.streams.values() if idle.may_be_idle(stream)]
         compiled = {stream: found for stream in asked if (found := at_hand(self._compiled, stream)) is not None}
-        unchanged = self._definitions.unchanged(at, compiled)
-        candidates = {s: ready for s, ready in compiled.items() if s.pgt_id in selected and s.pgt_id in unchanged}
-        quiet = idle.without_changes(at, conn, running.at, candidates)
+        with tick.seen(sessions.look, running.at):
+            unchanged = self._definitions.unchanged(sessions.look, compiled) & selected
+            candidates = {stream: ready for stream, ready in compiled.items() if stream.pgt_id in unchanged}
+            quiet = idle.without_changes(sessions.look, sessions.record, running.at, candidates)
         working = diamonds.reached(known.dag, known.groups, selected, selected - quiet)
         resting = [running.streams[pgt_id] for pgt_id in sorted(selected - working)]
         if resting:
-            self._attempts.succeeded(idle.settle(conn, running.at, resting, running.since))
+            self._attempts.succeeded(idle.settle(sessions.record, running.at, resting, running.since))
         return working
 
-    def _work(self, known: Known, working: frozenset[int], running: _Running) -> None:
+    def _work(self, conn: db.Connection, known: Known, working: frozenset[int], running: _Running) -> None:
         """Refreshes these, unit by unit."""
-        conn = self._connection()
         group_of = {known.dag.order(group.members): group for group in known.groups if group.atomic}
         apart = frozenset(self._apart)
         width = self._settings.max_concurrent_refreshes if self._settings.parallel_refresh_mode == "on" else 1
@@ -255,20 +278,17 @@ class Refreshes:
             say("alert", logging.WARNING, alert=alert)
         self._stale = frozenset(stale)
 
-    def _connection(self) -> db.Connection:
-        """The one that reads the catalog and keeps the record, none of which is worth waiting for the disk."""
-        if self._conn is None or self._conn.closed or self._conn.broken:
-            first = self._conn is None
-            self._conn = db.connect(self._dsn, application_name="pgtrickle scheduler")
-            self._conn.execute("SET synchronous_commit = off")
-            if first and (recovered := recover(self._conn)):
-                say("recovered", refreshes=recovered.refreshes, jobs=recovered.jobs, staging=list(recovered.staging))
-        return self._conn
-
-    def _tick_connection(self) -> db.Connection:
-        if self._tick_conn is None or self._tick_conn.closed or self._tick_conn.broken:
-            self._tick_conn = tick.connect(self._dsn)
-        return self._tick_conn
+    def _opened(self) -> Sessions:
+        """Its sessions, opened if they are not, or not any more; the first time, what was left behind is put right."""
+        known = self._sessions
+        if known is not None and not any(each.closed or each.broken for each in known):
+            return known
+        if known is not None:
+            known.close()
+        self._sessions = opened = Sessions.open(self._dsn)
+        if known is None and (recovered := recover(opened.record)):
+            say("recovered", refreshes=recovered.refreshes, jobs=recovered.jobs, staging=list(recovered.staging))
+        return opened
 
     def _refresher(self) -> Refresher:
         return Refresher(self._dsn, self._settings, self._session, self._compiled)
