@@ -77,6 +77,12 @@ def test_the_machine_and_a_dead_spark() -> None:
     assert classify(Py4JNetworkError("the JVM is gone")) is Kind.RETRY
 
 
+def test_an_error_raised_from_itself() -> None:
+    error = StateError("the stream table was dropped", code="PT301")
+    error.__cause__ = error
+    assert classify(error) is Kind.PERMANENT
+
+
 def test_the_state_is_found_behind_our_own_errors() -> None:
     """A query that PostgreSQL refuses for want of a lock is QueryError, but no fault of the query."""
     error = QueryError("canceling statement due to lock timeout")

@@ -157,6 +157,31 @@ def test_a_diamond_with_a_failure_on_one_side(here: Served) -> None:
     assert here.one("SELECT max(epoch) FROM pgtrickle.diamond_groups()") == int(str(epoch)) + 1
 
 
+def test_a_member_of_a_group_is_computed_anew(here: Served) -> None:
+    """By itself, since it cannot be brought to the snapshot of the others; the group follows."""
+    here.run(
+        "CREATE TABLE t (id int PRIMARY KEY, v int)",
+        "INSERT INTO t SELECT g, g FROM generate_series(1, 20) g",
+        "CREATE FUNCTION sign(int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT 1'",
+    )
+    here.create("some", "SELECT id, v FROM t WHERE id < 15")
+    here.create("rest", "SELECT id, v FROM t WHERE id > 5")
+    here.create(
+        "common",
+        "SELECT s.id, a_member_of_a_group_is_computed_anew.sign(r.v) AS v FROM some s JOIN rest r ON r.id = s.id",
+    )
+    here.await_tick()
+    here.run("CREATE OR REPLACE FUNCTION sign(int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT -1'")
+    here.run("INSERT INTO t VALUES (-1, 1), (99, 9)", "DELETE FROM t WHERE id = 7")
+    here.await_equal("some", "rest", "common")
+    assert here.actions("common")[1] == "REINITIALIZE"
+    (told,) = here.service.events("group_not_refreshed")
+    assert told["alone"] == "a_member_of_a_group_is_computed_anew.common"
+    here.run("DELETE FROM t WHERE id = 8")
+    here.await_equal("some", "rest", "common")
+    assert here.actions("common")[-1] == "DIFFERENTIAL"
+
+
 def test_what_passes_is_not_counted(here: Served) -> None:
     """A source that someone has locked: the refresh gives up after a while, tries again, and counts nothing."""
     here.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE u (id int PRIMARY KEY)")

@@ -33,7 +33,7 @@ NOTHING: Final = "no changes since the last refresh"
 def may_be_idle(stream: StreamTable) -> bool:
     """Whether changes alone decide what its refresh does."""
     incremental = stream.effective_mode == "DIFFERENTIAL" and stream.is_populated and not stream.needs_reinit
-    return incremental and stream.status == "ACTIVE" and stream.consecutive_errors == 0
+    return incremental and stream.status == "ACTIVE" and stream.last_error is None
 
 
 @dataclass(slots=True)

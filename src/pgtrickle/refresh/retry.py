@@ -69,9 +69,11 @@ def classify(error: BaseException) -> Kind:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and those it was raised from, the outermost first."""
+    """The error and those it was raised from, the outermost first; one that was raised from itself is told once."""
+    seen: set[int] = set()
     found: BaseException | None = error
-    while found is not None:
+    while found is not None and id(found) not in seen:
+        seen.add(id(found))
         yield found
         found = found.__cause__
 

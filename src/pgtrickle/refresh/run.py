@@ -221,6 +221,8 @@ class _Refresh:
                 reason = f"a differential refresh could not be computed: {raised.message}"
                 again = _Refresh(self.owner, self.connections, self.pgt_id, self.initiated_by, reason)
                 return again.run()
+            if raised is error:
+                raise
             raise raised from error
 
     def _may_run_full(self) -> bool:
