@@ -22,7 +22,6 @@ from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.refresh.run import UNDER_WAY, Refresher
 from pgtrickle.refresh.verify import Verification, verify
 from pgtrickle.schedule import check_schedule
-from pgtrickle.scheduler import dag, diamonds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,8 +91,7 @@ class Trickle:
             refresh_mode=refresh_mode.upper(),
             cdc_mode=None if cdc_mode is None else _cdc_mode(cdc_mode),
         )
-        if any(asked):
-            diamonds.ask(self._connection, pgt_id, *asked)
+        self._ask_of_diamond(pgt_id, asked)
         if not initialize:
             return None
         try:
@@ -127,22 +125,36 @@ class Trickle:
             if status is not None:
                 record.set_status(self._connection, stream.pgt_id, _settable_status(status))
             if query is not None or (refresh_mode is not None and refresh_mode.upper() != stream.refresh_mode):
-                reason = "the query was altered" if query is not None else "the refresh mode was altered"
-                mode = refresh_mode.upper() if refresh_mode else None
-                before = dag.read(self._connection)
-                define.redefine(
-                    self._connection, stream, settings=self.settings, reason=reason, query=query, refresh_mode=mode
-                )
-                sources = catalog.dependencies(self._connection, stream.pgt_id)
-                before.require_no_cycle(stream.pgt_id, [source.source_relid for source in sources])
-            if any(asked):
-                diamonds.ask(self._connection, stream.pgt_id, *asked)
+                self._redefine(stream, query, refresh_mode.upper() if refresh_mode else None)
+            self._ask_of_diamond(stream.pgt_id, asked)
             if cdc_mode is not None:
                 define.ask_for(
                     self._connection, catalog.resolve(self._connection, name), _cdc_mode(cdc_mode), self.settings
                 )
         if query is not None and stream.is_populated:
             self._refresh_for_sure(stream.pgt_id)
+
+    def _redefine(self, stream: StreamTable, query: str | None, refresh_mode: str | None) -> None:
+        """Defines it anew, unless it would then read itself through others."""
+        from pgtrickle.scheduler import dag  # here: graphs are loaded only where one is asked for
+
+        before = dag.read(self._connection)
+        define.redefine(
+            self._connection,
+            stream,
+            settings=self.settings,
+            reason="the query was altered" if query is not None else "the refresh mode was altered",
+            query=query,
+            refresh_mode=refresh_mode,
+        )
+        sources = catalog.dependencies(self._connection, stream.pgt_id)
+        before.require_no_cycle(stream.pgt_id, [source.source_relid for source in sources])
+
+    def _ask_of_diamond(self, pgt_id: int, asked: tuple[str | None, str | None]) -> None:
+        if any(asked):
+            from pgtrickle.scheduler import diamonds
+
+            diamonds.ask(self._connection, pgt_id, *asked)
 
     def _refresh_for_sure(self, pgt_id: int) -> None:
         """Refreshes, waiting for another refresh that is under way; a suspended table stays as it is."""
