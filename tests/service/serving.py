@@ -42,7 +42,7 @@ class Served:
     def ask(self, call: str, *values: object) -> None:
         """A request, carried out by the service before this returns; its error, if it has one."""
         request = self.one(f"SELECT pgtrickle.{call}", *values)
-        self.conn.execute("CALL pgtrickle.wait_for(%s, '2 minutes')", (request,))
+        self.conn.execute("CALL pgtrickle.wait_for(%s, '5 minutes')", (request,))
 
     def create(self, name: str, query: str, schedule: str | None = "1s", mode: str = "DIFFERENTIAL") -> None:
         self.ask("create_stream_table(%s, %s, schedule => %s, refresh_mode => %s)", name, query, schedule, mode)

@@ -134,7 +134,7 @@ def transfer(conn: db.Connection) -> None:
             conn.execute("INSERT INTO ledger (account, amount) VALUES (%s, %s)", (other, amount))
         if random.random() < 0.3:
             conn.execute(
-                "UPDATE ledger SET account = account % %s + 1 WHERE id % 97 = %s", (ACCOUNTS, random.randint(0, 96))
+                "UPDATE ledger SET account = account %% %s + 1 WHERE id %% 97 = %s", (ACCOUNTS, random.randint(0, 96))
             )
     time.sleep(0.02)
 
