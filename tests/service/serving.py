@@ -32,12 +32,12 @@ class Served:
             self.conn.execute(statement(each))
 
     def one(self, query: str, *values: object) -> object:
-        row = self.conn.execute(statement(query), values).fetchone()
+        row = self.conn.execute(statement(query), values or None).fetchone()
         assert row is not None
         return row[0]
 
     def rows(self, query: str, *values: object) -> list[tuple[object, ...]]:
-        return self.conn.execute(statement(query), values).fetchall()
+        return self.conn.execute(statement(query), values or None).fetchall()
 
     def ask(self, call: str, *values: object) -> None:
         """A request, carried out by the service before this returns; its error, if it has one."""
