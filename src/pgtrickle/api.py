@@ -52,6 +52,17 @@ class Trickle:
     ) -> None:
         self.close()
 
+    @property
+    def connection(self) -> db.Connection:
+        """The session in which definitions are read and changed: for whoever acts in it for someone else."""
+        return self._connection
+
+    @property
+    def backend_pids(self) -> tuple[int, ...]:
+        """The sessions in which a call may be waiting; may be asked for by another thread."""
+        own = () if self._connection.closed else (self._connection.info.backend_pid,)
+        return (*own, *self._refresher.backend_pids)
+
     def close(self) -> None:
         """Closes the connections. Spark stays warm for the next `connect()` of this process."""
         self._refresher.close()
@@ -65,8 +76,11 @@ class Trickle:
         refresh_mode: str = "AUTO",
         cdc_mode: str | None = None,
         initialize: bool = True,
+        diamond_consistency: str | None = None,
+        diamond_schedule_policy: str | None = None,
     ) -> RefreshResult | None:
         """Creates a stream table, and populates it unless `initialize` is false. On failure nothing is left behind."""
+        asked = _of_diamonds(diamond_consistency, diamond_schedule_policy)
         schedule = check_schedule(schedule, self.settings.min_schedule_seconds)
         pgt_id = define.create(
             self._connection,
@@ -77,6 +91,7 @@ class Trickle:
             refresh_mode=refresh_mode.upper(),
             cdc_mode=None if cdc_mode is None else _cdc_mode(cdc_mode),
         )
+        self._ask_of_diamond(pgt_id, asked)
         if not initialize:
             return None
         try:
@@ -96,9 +111,12 @@ class Trickle:
         refresh_mode: str | None = None,
         status: str | None = None,
         cdc_mode: str | None = None,
+        diamond_consistency: str | None = None,
+        diamond_schedule_policy: str | None = None,
     ) -> None:
         """Changes what is given. A new query takes effect at once: the table is computed anew before this returns.
         Another `cdc_mode` is carried out by the service, at its next look."""
+        asked = _of_diamonds(diamond_consistency, diamond_schedule_policy)
         stream = catalog.resolve(self._connection, name)
         with self._connection.transaction():
             if schedule is not _UNCHANGED:
@@ -107,17 +125,36 @@ class Trickle:
             if status is not None:
                 record.set_status(self._connection, stream.pgt_id, _settable_status(status))
             if query is not None or (refresh_mode is not None and refresh_mode.upper() != stream.refresh_mode):
-                reason = "the query was altered" if query is not None else "the refresh mode was altered"
-                mode = refresh_mode.upper() if refresh_mode else None
-                define.redefine(
-                    self._connection, stream, settings=self.settings, reason=reason, query=query, refresh_mode=mode
-                )
+                self._redefine(stream, query, refresh_mode.upper() if refresh_mode else None)
+            self._ask_of_diamond(stream.pgt_id, asked)
             if cdc_mode is not None:
                 define.ask_for(
                     self._connection, catalog.resolve(self._connection, name), _cdc_mode(cdc_mode), self.settings
                 )
         if query is not None and stream.is_populated:
             self._refresh_for_sure(stream.pgt_id)
+
+    def _redefine(self, stream: StreamTable, query: str | None, refresh_mode: str | None) -> None:
+        """Defines it anew, unless it would then read itself through others."""
+        from pgtrickle.scheduler import dag  # here: graphs are loaded only where one is asked for
+
+        before = dag.read(self._connection)
+        define.redefine(
+            self._connection,
+            stream,
+            settings=self.settings,
+            reason="the query was altered" if query is not None else "the refresh mode was altered",
+            query=query,
+            refresh_mode=refresh_mode,
+        )
+        sources = catalog.dependencies(self._connection, stream.pgt_id)
+        before.require_no_cycle(stream.pgt_id, [source.source_relid for source in sources])
+
+    def _ask_of_diamond(self, pgt_id: int, asked: tuple[str | None, str | None]) -> None:
+        if any(asked):
+            from pgtrickle.scheduler import diamonds
+
+            diamonds.ask(self._connection, pgt_id, *asked)
 
     def _refresh_for_sure(self, pgt_id: int) -> None:
         """Refreshes, waiting for another refresh that is under way; a suspended table stays as it is."""
@@ -207,3 +244,12 @@ def _settable_status(asked: str) -> str:
     if asked.upper() not in {"ACTIVE", "SUSPENDED"}:
         raise UsageError(f"status cannot be set to {asked!r}", code="PT008", hint="use ACTIVE or SUSPENDED")
     return asked.upper()
+
+
+def _of_diamonds(consistency: str | None, policy: str | None) -> tuple[str | None, str | None]:
+    """What is asked of a diamond, in the spelling of the catalog."""
+    if consistency is not None and consistency.lower() not in {"atomic", "none"}:
+        raise UsageError(f"there is no diamond consistency {consistency!r}", code="PT013", hint="use atomic or none")
+    if policy is not None and policy.lower() not in {"fastest", "slowest"}:
+        raise UsageError(f"there is no diamond schedule policy {policy!r}", code="PT014", hint="use fastest or slowest")
+    return consistency and consistency.lower(), policy and policy.lower()

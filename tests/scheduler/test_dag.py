@@ -135,3 +135,9 @@ def test_the_same_rows_are_the_same_graph() -> None:
     assert dag((1, BASE), (2, 1)) == dag((2, 1), (1, BASE))
     assert dag((1, BASE)) != dag((1, OTHER))
     assert dag((1, BASE)) != dag((1, BASE), calculated=frozenset({2}))
+
+
+def test_only_some_of_the_tables() -> None:
+    graph = dag((1, BASE), (2, 1), (3, 2)).only({1, 3})
+    assert set(graph.tables) == {1, 3}
+    assert graph.upstream(3) == frozenset(), "what lies between is a plain relation"

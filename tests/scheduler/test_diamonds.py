@@ -149,3 +149,15 @@ def test_groups_are_whole_and_never_in_each_others_way(graph: Dag, data: st.Data
                 done.append(pgt_id)
             sorter.done(unit)
     assert sorted(done) == sorted(selected)
+
+
+def test_what_work_reaches() -> None:
+    """What reads a table with work, and its group; what is not selected stays out."""
+    graph = dag(*DIAMOND, (4, 3), (5, OTHER), tables=5)
+    found = diamonds.groups(graph, Settings())
+    assert diamonds.reached(graph, found, {1, 2, 3, 4, 5}, {5}) == {5}
+    assert diamonds.reached(graph, found, {1, 2, 3, 4, 5}, {4}) == {4}
+    assert diamonds.reached(graph, found, {1, 2, 3, 5}, {1}) == {1, 2, 3}
+    assert diamonds.reached(graph, found, {1, 2, 3, 4, 5}, {2, 5}) == {1, 2, 3, 4, 5}
+    loose = diamonds.groups(asking(graph, consistency="none"), Settings())
+    assert diamonds.reached(graph, loose, {1, 2, 3, 4, 5}, {1}) == {1, 3, 4}

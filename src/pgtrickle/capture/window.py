@@ -158,7 +158,7 @@ def pending(
             oid=sql.Literal(oid),
             function=sql.Literal(f"{SCHEMA}.{function_name(oid)}"),
             buffer=buffer_identifier(oid),
-            window=sql.SQL(_in_window(since, until, (sides or {}).get(oid))),
+            window=sql.SQL(in_window(since, until, (sides or {}).get(oid))),
         )
         for oid in source_oids
     ]
@@ -195,14 +195,15 @@ def changes_sql(
         )
         return (
             f"SELECT {values}({weight})::bigint AS w FROM {buffer}"
-            f" WHERE action NOT IN ('{without}', 'T') AND {_in_window(since, until, sides)} AND {within}"
+            f" WHERE action NOT IN ('{without}', 'T') AND {in_window(since, until, sides)} AND {within}"
         )
 
     # Two scans: measured no slower than one scan that makes two rows of each, and at times much faster.
     return f"{side('old', -1, 'I')} UNION ALL {side('new', 1, 'D')}"
 
 
-def _in_window(since: str, until: str | None, sides: Sides | None) -> str:
+def in_window(since: str, until: str | None, sides: Sides | None) -> str:
+    """The condition on a buffer's row that it is in the window, and counts."""
     tests = [f"NOT pg_visible_in_snapshot(xid, {_snapshot(since)})"]
     if until is not None:
         tests.append(f"pg_visible_in_snapshot(xid, {_snapshot(until)})")

@@ -11,6 +11,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from pgtrickle.catalog import ddl
+from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.errors import StateError
 from pgtrickle.model import Table
 from pgtrickle.query.analysis import NO_DEPENDENCIES, Dependencies
@@ -165,21 +166,27 @@ def mark_refreshed(
 
 
 def mark_failed(
-    conn: psycopg.Connection[Any], pgt_id: int, error: str, *, max_consecutive_errors: int, broken: bool = False
+    conn: psycopg.Connection[Any],
+    pgt_id: int,
+    error: str,
+    *,
+    max_consecutive_errors: int,
+    broken: bool = False,
+    counts: bool = True,
 ) -> str:
-    """Count a failure; returns the status, which is SUSPENDED once there were too many in a row.
+    """Note a failure; returns the status, which is SUSPENDED once there were too many in a row that count.
 
     `broken`: the query no longer holds on its sources. That is ERROR, and each refresh says so again, until the query
     is altered or the sources are as it needs them.
     """
     row = conn.execute(
-        "UPDATE pgtrickle.pgt_stream_tables SET consecutive_errors = consecutive_errors + 1, last_error = %(error)s,"
-        " updated_at = now(),"
+        "UPDATE pgtrickle.pgt_stream_tables SET consecutive_errors = consecutive_errors + %(one)s,"
+        " last_error = %(error)s, updated_at = now(),"
         " status = CASE WHEN %(broken)s AND status <> 'SUSPENDED' THEN 'ERROR'"
-        "               WHEN consecutive_errors + 1 >= %(most)s THEN 'SUSPENDED'"
+        "               WHEN consecutive_errors + %(one)s >= %(most)s THEN 'SUSPENDED'"
         "               WHEN is_populated THEN status ELSE 'ERROR' END"
         " WHERE pgt_id = %(pgt_id)s RETURNING status",
-        {"error": error, "most": max_consecutive_errors, "broken": broken, "pgt_id": pgt_id},
+        {"error": error, "most": max_consecutive_errors, "broken": broken, "one": int(counts), "pgt_id": pgt_id},
     ).fetchone()
     if row is None:
         raise _gone(pgt_id)
@@ -271,6 +278,43 @@ def record_no_data(
         {"frontier": frontier, "at": data_timestamp, "pgt_id": pgt_id, "by": initiated_by, "reason": reason}
         | {"ms": duration_ms, "upstream": upstream_frontier},
     )
+
+
+def record_no_data_of_many(
+    conn: psycopg.Connection[Any],
+    streams: Sequence[StreamTable],
+    *,
+    reason: str,
+    frontier: str,
+    data_timestamp: datetime,
+    duration_ms: float,
+) -> frozenset[int]:
+    """The same for tables that the service found with nothing to do; returns those that still are as they were read.
+
+    The caller's transaction holds their refresh locks.
+    """
+    conn.execute("SET LOCAL synchronous_commit = off")
+    rows = conn.execute(
+        "WITH moved AS (UPDATE pgtrickle.pgt_stream_tables AS t SET frontier = %(until)s::pg_snapshot,"
+        " upstream_frontier = NULL, data_timestamp = %(at)s, last_refresh_at = clock_timestamp()"
+        " FROM unnest(%(ids)s::bigint[], %(frontiers)s::text[], %(updated)s::timestamptz[]) AS k(id, frontier, updated)"
+        " WHERE t.pgt_id = k.id AND t.frontier::text = k.frontier AND t.updated_at = k.updated"
+        " AND t.status = 'ACTIVE' AND NOT t.needs_reinit RETURNING t.pgt_id)"
+        " INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, started_at, finished_at, action, status, initiated_by,"
+        " reason, snapshot, data_timestamp, duration_ms)"
+        " SELECT pgt_id, clock_timestamp() - %(ms)s * interval '1 ms', clock_timestamp(), 'NO_DATA', 'COMPLETED',"
+        " 'SCHEDULER', %(reason)s, %(until)s::pg_snapshot, %(at)s, %(ms)s FROM moved RETURNING pgt_id",
+        {
+            "until": frontier,
+            "at": data_timestamp,
+            "reason": reason,
+            "ms": duration_ms,
+            "ids": [stream.pgt_id for stream in streams],
+            "frontiers": [stream.frontier for stream in streams],
+            "updated": [stream.updated_at for stream in streams],
+        },
+    ).fetchall()
+    return frozenset(int(row[0]) for row in rows)
 
 
 def close_abandoned(conn: psycopg.Connection[Any], pgt_id: int) -> int:

@@ -23,7 +23,9 @@ def run(
     ] = None,
 ) -> None:
     """Keep every stream table of the database fresh: the service. Its log is on stderr, one JSON object a line."""
-    from pgtrickle.scheduler import events  # here: the other verbs start without
+    from pgtrickle.api import connect  # here: the other verbs start without
+    from pgtrickle.scheduler import events
+    from pgtrickle.scheduler.desk import Desk
     from pgtrickle.scheduler.refreshes import Refreshes
     from pgtrickle.scheduler.service import Controls, Service
 
@@ -35,7 +37,13 @@ def run(
 
             metrics.serve(dsn, metrics_port)
         controls = Controls()
-        _until_signalled(Service(dsn, lambda: Refreshes(dsn), controls), controls)
+        service = Service(
+            dsn,
+            refreshes=lambda: Refreshes(dsn),
+            requests=lambda: Desk(dsn, lambda settings: connect(dsn, master=settings.spark_master)),
+            controls=controls,
+        )
+        _until_signalled(service, controls)
 
 
 def _until_signalled(service: Service, controls: Controls) -> None:

@@ -5,7 +5,7 @@ A refresh takes it for its session and is skipped when it cannot; whoever change
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import psycopg
@@ -30,6 +30,15 @@ def refresh_lock(connection: Connection, pgt_id: int) -> Iterator[bool]:
     finally:
         if not connection.closed:
             connection.execute("SELECT pg_advisory_unlock(%s, %s)", (_CLASS, pgt_id))
+
+
+def lock_free(connection: Connection, pgt_ids: Sequence[int]) -> frozenset[int]:
+    """The same locks, of those of the stream tables that no other session has, for the caller's transaction."""
+    found = connection.execute(
+        "SELECT pgt_id FROM unnest(%s::bigint[]) AS pgt_id WHERE pg_try_advisory_xact_lock(%s, pgt_id::integer)",
+        (sorted(pgt_ids), _CLASS),
+    )
+    return frozenset(int(str(pgt_id)) for (pgt_id,) in found)
 
 
 def wait_for_refresh(connection: Connection, pgt_id: int, name: str) -> None:

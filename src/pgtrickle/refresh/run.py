@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import psycopg
 from psycopg import IsolationLevel
@@ -41,6 +41,7 @@ from pgtrickle.refresh.lock import refresh_lock
 from pgtrickle.refresh.plan import is_small, plan_delta, plan_full, result_columns
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.result import RefreshResult
+from pgtrickle.refresh.retry import Kind, classify
 from pgtrickle.refresh.tick import Moment, Tick, now
 from pgtrickle.refresh.window import Behind, Window, at_snapshot, await_decoder, extended, including, opened
 from pgtrickle.spark.facts import Facts
@@ -60,6 +61,10 @@ _MANY_CHANGES = 1000
 _CHANGED = "the definition of a source changed"
 
 
+CompiledTables: TypeAlias = dict[int, tuple[str, Prepared]]
+"""Stream tables made ready, by id, each with the version of the definition it was compiled for."""
+
+
 class _SourceGone(Exception):
     """A source is not there under the name it had when the query was compiled."""
 
@@ -74,13 +79,16 @@ class NotInTick(Exception):
 
 @dataclass(slots=True)
 class Refresher:
-    """Refreshes stream tables of one database; keeps its connections and compiled queries warm between refreshes."""
+    """Refreshes stream tables of one database; keeps its connections and compiled queries warm between refreshes.
+
+    For one thread. Those of several threads may share `compiled`.
+    """
 
     dsn: str
     settings: Settings
     session: Callable[[], SparkSession]
+    compiled: CompiledTables = field(default_factory=dict)
     _connections: Connections | None = None
-    _prepared: dict[int, tuple[str | None, Prepared]] = field(default_factory=dict)
 
     def refresh(
         self, pgt_id: int, *, full: bool = False, initiated_by: str = "MANUAL", tick: Tick | None = None
@@ -103,9 +111,15 @@ class Refresher:
             return result
 
     def refresh_together(
-        self, pgt_ids: Sequence[int], tick: Tick, *, initiated_by: str = "SCHEDULER"
+        self,
+        pgt_ids: Sequence[int],
+        tick: Tick,
+        *,
+        initiated_by: str = "SCHEDULER",
+        on_change: Callable[[Connection], None] | None = None,
     ) -> dict[int, RefreshResult]:
-        """Refreshes several stream tables, each after those it reads, and commits them together or not at all.
+        """Refreshes several stream tables, each after those it reads, and commits them together or not at all;
+        `on_change` is part of that transaction, unless none of them had anything to do.
 
         What goes wrong with one is raised, after recording it, and all stay as they were. NotInTick if one must be
         refreshed by itself first.
@@ -124,6 +138,8 @@ class Refresher:
                         refresh = _Refresh(self, connections, pgt_id, initiated_by, None, tick, together=True)
                         results[pgt_id] = refresh.run()
                         done.append(refresh)
+                    if on_change is not None and any(r.action is not Action.NO_DATA for r in results.values()):
+                        on_change(connections.writer)
                     failpoints.reach("before-group-commit")
             except Behind as behind:
                 return {each: _skipped(connections.aside, each, initiated_by, str(behind)) for each in pgt_ids}
@@ -143,17 +159,23 @@ class Refresher:
 
     def known(self, pgt_id: int) -> Prepared | None:
         """The compiled stream table as of its last refresh here; its definition may have changed since."""
-        return self._prepared[pgt_id][1] if pgt_id in self._prepared else None
+        found = self.compiled.get(pgt_id)
+        return None if found is None else found[1]
 
     def prepared(self, stream: StreamTable) -> Prepared:
         """The compiled stream table, from memory if it was compiled for the same definition."""
-        version = f"{stream.source_fingerprint}/{stream.updated_at}"
-        known = self._prepared.get(stream.pgt_id)
-        if known is not None and known[0] == version:
-            return known[1]
+        known = at_hand(self.compiled, stream)
+        if known is not None:
+            return known
         prepared = load(self.connections().aside, stream)
-        self._prepared[stream.pgt_id] = (version, prepared)
+        self.compiled[stream.pgt_id] = (_version(stream), prepared)
         return prepared
+
+    @property
+    def backend_pids(self) -> tuple[int, ...]:
+        """The sessions in which a refresh may be waiting; may be asked for by another thread."""
+        known = self._connections
+        return () if known is None else tuple(each.info.backend_pid for each in known if not each.closed)
 
     def connections(self) -> Connections:
         """Its connections, opened where they are not, or not any more. Not to be used while a refresh is under way."""
@@ -194,13 +216,15 @@ class _Refresh:
             raise
         except Exception as error:
             raised = as_ours(error)
-            self._fail(raised)
+            self._fail(raised, classify(error))
             if not isinstance(error, known_failures()):
                 raise
             if isinstance(raised, ValueProblem) and self._may_run_full():
                 reason = f"a differential refresh could not be computed: {raised.message}"
                 again = _Refresh(self.owner, self.connections, self.pgt_id, self.initiated_by, reason)
                 return again.run()
+            if raised is error:
+                raise
             raise raised from error
 
     def _may_run_full(self) -> bool:
@@ -473,15 +497,16 @@ class _Refresh:
         counts = (applied.inserted, applied.deleted, changes)
         return RefreshResult(decision.action, decision.reason, *counts, self._elapsed(), self.phases)
 
-    def _fail(self, error: Error) -> None:
-        """Records a failure and counts it; if that fails too, the first error is the one to tell, with a note."""
+    def _fail(self, error: Error, kind: Kind) -> None:
+        """Records a failure, and counts it if it does not pass by itself; if that fails too, the first error is the one
+        to tell, with a note."""
         try:
             with self.connections.aside.transaction():
-                self._record_failure(error)
+                self._record_failure(error, kind)
         except psycopg.Error as second:
             error.add_note(f"the failure could not be recorded: {second}")
 
-    def _record_failure(self, error: Error) -> None:
+    def _record_failure(self, error: Error, kind: Kind) -> None:
         aside = self.connections.aside
         refresh_id = self.refresh_id or record.start_refresh(aside, self.pgt_id, initiated_by=self.initiated_by)
         record.finish_refresh(
@@ -494,9 +519,19 @@ class _Refresh:
             error_code=error.code,
             error=error.message,
         )
-        most = self.owner.settings.max_consecutive_errors
-        broken = breaks_definition(error)
-        record.mark_failed(aside, self.pgt_id, str(error), max_consecutive_errors=most, broken=broken)
+        status = record.mark_failed(
+            aside,
+            self.pgt_id,
+            str(error),
+            max_consecutive_errors=self.owner.settings.max_consecutive_errors,
+            broken=breaks_definition(error),
+            counts=kind is not Kind.RETRY,
+        )
+        stream = self._stream()
+        facts = {"table": str(stream), "error_code": error.code, "error": error.message, "kind": kind.value}
+        _alert(aside, {"event": "refresh_failed", **facts, "consecutive_errors": stream.consecutive_errors})
+        if status == "SUSPENDED" and (self.stream is None or self.stream.status != "SUSPENDED"):
+            _alert(aside, {"event": "auto_suspended", **facts, "consecutive_errors": stream.consecutive_errors})
 
     def undone(self, reason: str) -> None:
         """Says so, where the refresh itself was done and the transaction it was part of was not."""
@@ -516,7 +551,7 @@ class _Refresh:
                 self._clean(oid, decoded=span.sides is not None)
         except psycopg.Error as error:
             raised = as_ours(error)
-            self._fail(raised)
+            self._fail(raised, classify(error))
             raise raised from error
 
     def _clean(self, oid: int, *, decoded: bool) -> None:
@@ -533,6 +568,17 @@ class _Refresh:
 
     def _time(self, phase: str) -> None:
         self.phases[phase] = round(self._elapsed() - sum(self.phases.values()), 3)
+
+
+def at_hand(compiled: CompiledTables, stream: StreamTable) -> Prepared | None:
+    """What is compiled for this definition of the stream table."""
+    found = compiled.get(stream.pgt_id)
+    return found[1] if found is not None and found[0] == _version(stream) else None
+
+
+def _version(stream: StreamTable) -> str:
+    """Of its definition."""
+    return f"{stream.source_fingerprint}/{stream.updated_at}"
 
 
 def _skipped(connection: Connection, pgt_id: int, initiated_by: str, reason: str) -> RefreshResult:
@@ -557,4 +603,8 @@ def _notify(connection: Connection, stream: StreamTable, result: RefreshResult) 
         "rows_inserted": result.rows_inserted,
         "rows_deleted": result.rows_deleted,
     }
+    _alert(connection, message)
+
+
+def _alert(connection: Connection, message: Mapping[str, object]) -> None:
     connection.execute("SELECT pg_notify('pg_trickle_alert', %s)", (json.dumps(message),))

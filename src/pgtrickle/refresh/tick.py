@@ -31,11 +31,32 @@ class Tick:
 @contextmanager
 def tick(dsn: str) -> Iterator[Tick]:
     """A tick on a connection of its own; its snapshot can be taken up while the block runs."""
-    with db.connect(dsn, application_name="pgtrickle tick") as connection:
-        connection.isolation_level = IsolationLevel.REPEATABLE_READ
-        with connection.transaction():
-            moment = now(connection)
-            yield Tick(moment, str(db.scalar(connection, "SELECT pg_export_snapshot()")))
+    with connect(dsn) as connection, held(connection) as at:
+        yield at
+
+
+def connect(dsn: str) -> db.Connection:
+    """A connection that can hold or see one tick after the other."""
+    connection = db.connect(dsn, application_name="pgtrickle tick")
+    connection.isolation_level = IsolationLevel.REPEATABLE_READ
+    return connection
+
+
+@contextmanager
+def held(connection: db.Connection) -> Iterator[Tick]:
+    """A tick on a connection of `connect`, to be used for nothing else: whatever it read would stay locked against DDL,
+    for which a refresh of the tick may be waiting."""
+    with connection.transaction():
+        moment = now(connection)
+        yield Tick(moment, str(db.scalar(connection, "SELECT pg_export_snapshot()")))
+
+
+@contextmanager
+def seen(connection: db.Connection, at: Tick) -> Iterator[None]:
+    """A transaction at the tick's snapshot, on a connection of `connect`."""
+    with connection.transaction():
+        db.execute(connection, f"SET TRANSACTION SNAPSHOT '{at.exported}'")
+        yield
 
 
 def now(connection: db.Connection) -> Moment:

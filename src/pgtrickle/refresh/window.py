@@ -139,13 +139,17 @@ def await_decoder(found: Window, patience_s: float) -> Window:
     A source that has lost the slot or the publication is not waited for: its `Pending` says that it is not captured.
     """
     awaited = {oid: span for oid, span in found.spans.items() if not span.is_complete}
-    sides = [span.sides for span in awaited.values() if span.sides is not None]
-    aside = found.connections.aside
-    target = _target(aside, sides)
-    if target is not None:
-        _wait(aside, target, list(awaited), patience_s)
+    sides = {oid: span.sides for oid, span in awaited.items() if span.sides is not None}
+    decoder_passed(found.connections.aside, sides, patience_s)
     late = {oid: replace(span, place=Place.LATE) for oid, span in awaited.items()}
     return replace(found, spans={**found.spans, **late})
+
+
+def decoder_passed(aside: Connection, awaited: Mapping[int, Sides], patience_s: float) -> None:
+    """Returns once all that is visible by now is decoded, of sources for which that counts; Behind if it is not."""
+    target = _target(aside, awaited.values())
+    if target is not None:
+        _wait(aside, target, list(awaited), patience_s)
 
 
 @contextmanager

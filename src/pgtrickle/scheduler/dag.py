@@ -69,6 +69,13 @@ class Dag:
         )
         return graph
 
+    def only(self, tables: Collection[int]) -> Dag:
+        """The same without the other stream tables: they are plain relations to those that read them."""
+        return Dag(
+            [table for pgt_id, table in self.tables.items() if pgt_id in tables],
+            [edge for edge in self.edges if edge[0] in tables],
+        )
+
     def upstream(self, pgt_id: int) -> frozenset[int]:
         """The stream tables it reads itself."""
         return frozenset(self.graph.predecessors(pgt_id))

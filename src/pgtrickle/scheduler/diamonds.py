@@ -3,9 +3,9 @@
     orders ─▶ paid ───▶ balance       balance is where the ways meet: the convergence point
         └───▶ refunded ───┘           paid, refunded, balance are the members: committed at once or not at all
 
-Pure but for `store`, `advance` and `ask`. The service asks `groups`, `select` and `units` in each tick. The groups are
-worked out here and stored for `pgtrickle.diamond_groups()`, rather than found again in SQL, so that what is shown is
-what the service does, and since each has an epoch, which must be kept somewhere anyway.
+Pure but for `store`, `advance` and `ask`. The service asks `groups`, `select`, `reached` and `units` in each tick. The
+groups are worked out here and stored for `pgtrickle.diamond_groups()`, rather than found again in SQL, so that what is
+shown is what the service does, and since each has an epoch, which must be kept somewhere anyway.
 """
 
 from __future__ import annotations
@@ -121,6 +121,20 @@ def _is_time(dag: Dag, group: Group, due: Collection[int]) -> bool:
     """Whether a group of the slowest policy may run; one of the fastest always may."""
     scheduled = [pgt_id for pgt_id in group.members if dag.tables[pgt_id].schedule is not None]
     return group.policy == "fastest" or all(pgt_id in due for pgt_id in scheduled)
+
+
+def reached(dag: Dag, diamonds: Iterable[Group], selected: Collection[int], working: Collection[int]) -> frozenset[int]:
+    """Those of the selected tables that may have something to do, given those that have: what reads them, and the
+    other members of their atomic groups."""
+    found = frozenset(working)
+    while True:
+        grown = set(found | dag.below(found) & frozenset(selected))
+        for group in diamonds:
+            if group.atomic and not grown.isdisjoint(group.members):
+                grown.update(frozenset(selected).intersection(group.members))
+        if grown == found:
+            return found
+        found = frozenset(grown)
 
 
 def units(dag: Dag, diamonds: Iterable[Group], selected: Iterable[int]) -> TopologicalSorter[Unit]:

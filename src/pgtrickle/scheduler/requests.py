@@ -100,6 +100,14 @@ class Request:
         return str(self.given(name)[name])
 
 
+def waiting(conn: Connection) -> bool:
+    """Whether there is anything to carry out, or to take up again."""
+    row = conn.execute(
+        "SELECT EXISTS (SELECT FROM pgtrickle.pgt_requests WHERE state IN ('PENDING', 'RUNNING'))"
+    ).fetchone()
+    return row is not None and bool(row[0])
+
+
 def carry_out(conn: Connection, executor: Executor) -> int:
     """Carries out what is pending, oldest first; answers how many. `conn` is the one `executor` works on.
 

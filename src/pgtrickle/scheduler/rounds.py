@@ -1,12 +1,13 @@
 """A thread that does its round again and again: at each interval, at once when woken, with pauses after failures.
 
-The service has one for capture and one for refreshes, so that neither waits for the other.
+The service has one for each of its parts, so that none waits for another.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -51,6 +52,7 @@ class Rounds:
     def _repeat(self) -> None:
         failures = 0
         while not self._stop.is_set():
+            begun = time.monotonic()
             self._wake.clear()
             if self._stop.is_set():  # set just before that was cleared
                 return
@@ -70,4 +72,5 @@ class Rounds:
             if failures:
                 self._stop.wait(pause_after(failures))
             else:
-                self._wake.wait(AT_ONCE_S if soon else self.settings.scheduler_interval_ms / 1000)
+                interval = 0.0 if soon else self.settings.scheduler_interval_ms / 1000
+                self._wake.wait(max(begun + interval - time.monotonic(), AT_ONCE_S))

@@ -1,8 +1,8 @@
 """The service: waits for the lease, leads while it has it, and starts over when it loses it. Called by `pgtrickle run`.
 
-    wait for the lease ──▶ lead: capture (steering and the decoder) and refreshes, each in rounds of its own thread
-            ▲                                                   │ lease or server lost
-            └──────────────── growing pauses ◀──────────────────┘
+    wait for the lease ──▶ lead: capture (steering and the decoder), refreshes and requests, each in rounds of its own
+            ▲                thread             │ lease or server lost
+            └──────── growing pauses ◀──────────┘
 
 While it leads, this thread only listens on the lease's connection: for its loss, and for those who wake us.
 """
@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
@@ -32,25 +32,25 @@ from pgtrickle.scheduler.steering import Steering
 
 LISTEN_S: Final = 0.25
 """How often we look up from listening, to see whether we are told to stop."""
-FINISH_WITHIN_S: Final = 2.5
+FINISH_WITHIN_S: Final = 3.0
 """What is under way may finish; what is not done then is cut off, and PostgreSQL undoes it."""
 CUT_OFF_WITHIN_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 5.0
 _PASSING: Final = (ServerError.code, lease.LeaseLost.code)
 
 
-class Refreshing(Protocol):
-    """What refreshes the stream tables that are due. Made anew each time the service begins to lead."""
+class Part(Protocol):
+    """What the service does in rounds. Made anew each time it begins to lead."""
 
     @property
     def backend_pids(self) -> tuple[int, ...]:
         """The sessions in which a round may be waiting; asked for by another thread than the round's."""
 
     def round(self, settings: Settings) -> bool:
-        """Refresh what is due; true if the next round should follow at once."""
+        """Do what there is to do; true if the next round should follow at once."""
 
     def stop(self) -> None:
-        """Begin no further refresh in the round under way; called by another thread than the round's."""
+        """Begin nothing more in the round under way; called by another thread than the round's."""
 
     def close(self) -> None:
         """End its sessions. Called when no round is under way."""
@@ -65,11 +65,15 @@ class Controls:
 
 
 class Service:
-    """The service of one database."""
+    """The service of one database. `requests` and `refreshes` are made by the caller, who knows what carries out the
+    former; only refreshes can be switched off (`enabled`)."""
 
-    def __init__(self, dsn: str, refreshing: Callable[[], Refreshing], controls: Controls) -> None:
+    def __init__(
+        self, dsn: str, refreshes: Callable[[], Part], requests: Callable[[], Part], controls: Controls
+    ) -> None:
         self._dsn = dsn
-        self._refreshing = refreshing
+        self._refreshes = refreshes
+        self._requests = requests
         self._controls = controls
         self._settings: Settings | None = None
 
@@ -109,23 +113,24 @@ class Service:
         if applied:
             say("catalog_installed", versions=list(applied))
         settings = self._load()
-        steering = Steering(self._dsn)
-        refreshing = self._refreshing()
-        capture = Rounds("capture", steering.round, settings)
-        refreshes = Rounds("refreshes", lambda current: current.enabled and refreshing.round(current), settings)
+        parts: dict[str, Part] = {
+            "refreshes": self._refreshes(),
+            "requests": self._requests(),
+            "capture": Steering(self._dsn),
+        }
+        work = [(Rounds(name, part.round, settings), part) for name, part in parts.items()]
         try:
             while not self._controls.stop.is_set():
-                if held.watch(LISTEN_S):
-                    capture.wake()
-                    refreshes.wake()
+                woken = held.watch(LISTEN_S)
                 if self._controls.reload.is_set():
                     self._controls.reload.clear()
-                    capture.settings = refreshes.settings = self._load()
-                    capture.wake()
-                    refreshes.wake()
+                    settings, woken = self._load(), True
+                for rounds, _ in work:
+                    rounds.settings = settings
+                    if woken:
+                        rounds.wake()
         finally:
-            refreshing.stop()
-            self._finish((refreshes, refreshing), (capture, steering))
+            self._finish(work)
 
     def _load(self) -> Settings:
         """The settings as they are now, read in a new session: one that is open does not see what was set since for the
@@ -146,17 +151,19 @@ class Service:
         say("settings_read")
         return found
 
-    def _finish(self, *sides: tuple[Rounds, Refreshing | Steering]) -> None:
-        """End both sides, in time: a round that does not end by itself loses its sessions."""
-        for rounds, _ in sides:
+    def _finish(self, work: Sequence[tuple[Rounds, Part]]) -> None:
+        """End all parts, in time: a round that does not end by itself loses its sessions."""
+        for rounds, part in work:
             rounds.stop()
+            part.stop()
         deadline = time.monotonic() + FINISH_WITHIN_S
-        late = [each for each in sides if not each[0].join(max(deadline - time.monotonic(), 0))]
+        late = [each for each in work if not each[0].join(max(deadline - time.monotonic(), 0))]
         if late:
-            self._cut_off([rounds.name for rounds, _ in late], [pid for _, work in late for pid in work.backend_pids])
-        for rounds, work in sides:
-            if rounds.join(CUT_OFF_WITHIN_S):  # else its thread ends with the process, or when it finds them gone
-                work.close()
+            self._cut_off([rounds.name for rounds, _ in late], [pid for _, part in late for pid in part.backend_pids])
+        deadline = time.monotonic() + CUT_OFF_WITHIN_S
+        for rounds, part in work:
+            if rounds.join(max(deadline - time.monotonic(), 0)):
+                part.close()  # else its thread ends with the process, or when it finds its sessions gone
 
     def _cut_off(self, names: list[str], pids: list[int]) -> None:
         """End sessions of ours that wait for something: PostgreSQL would go on waiting after we are gone."""

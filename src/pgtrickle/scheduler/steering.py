@@ -51,6 +51,9 @@ class Steering:
         self._alert(conn, settings)
         return any(each.decision.step is not Step.STAY and each.error is None for each in steered)
 
+    def stop(self) -> None:
+        """Nothing to do: a round is a single look at everything."""
+
     def close(self) -> None:
         """Stop the decoder. The slot stays where sources count on it, and the next service goes on from there."""
         self._decoding.stop()

@@ -1,17 +1,15 @@
-"""Which failures pass by themselves, which count, and how long the service waits."""
+"""Which failures pass by themselves, and which count."""
 
 from __future__ import annotations
 
 import psycopg
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PythonException
 
 from pgtrickle.errors import EnvironmentProblem, Error, QueryError, ServerError, StateError, Unsupported
 from pgtrickle.refresh.failure import as_ours
-from pgtrickle.scheduler.retry import LONGEST_PAUSE_S, Kind, classify, pause
+from pgtrickle.refresh.retry import Kind, classify
 
 
 def as_raised(error: Exception) -> Error:
@@ -79,22 +77,14 @@ def test_the_machine_and_a_dead_spark() -> None:
     assert classify(Py4JNetworkError("the JVM is gone")) is Kind.RETRY
 
 
+def test_an_error_raised_from_itself() -> None:
+    error = StateError("the stream table was dropped", code="PT301")
+    error.__cause__ = error
+    assert classify(error) is Kind.PERMANENT
+
+
 def test_the_state_is_found_behind_our_own_errors() -> None:
     """A query that PostgreSQL refuses for want of a lock is QueryError, but no fault of the query."""
     error = QueryError("canceling statement due to lock timeout")
     error.__cause__ = psycopg.errors.LockNotAvailable()
     assert classify(error) is Kind.RETRY
-
-
-@given(st.integers(1, 200), st.floats(0, 1))
-def test_pauses_grow_to_a_limit_and_jitter_only_shortens(failures: int, jitter: float) -> None:
-    longest = pause(failures, 0)
-    assert longest <= LONGEST_PAUSE_S
-    assert longest <= pause(failures + 1, 0)
-    assert longest / 2 <= pause(failures, jitter) <= longest
-    assert pause(0, jitter) == 0
-
-
-def test_pauses() -> None:
-    assert [pause(failures, 0) for failures in (0, 1, 2, 3, 50)] == [0, 0.5, 1, 2, 300]
-    assert pause(3, 1) == 1

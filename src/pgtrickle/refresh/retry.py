@@ -1,7 +1,8 @@
 """What a failed refresh means: to try again by itself, to count against the table, or to define it anew. Pure.
 
-Called by the service with what `Refresher.refresh` raised. What PostgreSQL said is looked for behind our own errors,
-since a SQLSTATE tells a lock that was not to be had from a value that cannot be cast, and our code may be one for both.
+Called by `run.py`, which records a failure, and by the service, which tries again. What PostgreSQL said is looked for
+behind our own errors, since a SQLSTATE tells a lock that was not to be had from a value that cannot be cast, and our
+code may be one for both.
 """
 
 from __future__ import annotations
@@ -14,9 +15,6 @@ from typing import Final
 import psycopg
 
 from pgtrickle.errors import EnvironmentProblem, Error
-from pgtrickle.scheduler.pace import pause_after
-
-LONGEST_PAUSE_S: Final = 300.0
 
 
 class Kind(enum.Enum):
@@ -70,18 +68,12 @@ def classify(error: BaseException) -> Kind:
     return Kind.RETRY if any(_passes(each) for each in _causes(error)) else Kind.PERMANENT
 
 
-def pause(failures: int, jitter: float) -> float:
-    """Seconds to wait after so many failures in a row: twice as long after each, up to five minutes.
-
-    `jitter`, from 0 to 1, takes up to half of it off, so that tables which failed together come back one by one.
-    """
-    return pause_after(failures, longest_s=LONGEST_PAUSE_S) * (1 - jitter / 2)
-
-
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and those it was raised from, the outermost first."""
+    """The error and those it was raised from, the outermost first; one that was raised from itself is told once."""
+    seen: set[int] = set()
     found: BaseException | None = error
-    while found is not None:
+    while found is not None and id(found) not in seen:
+        seen.add(id(found))
         yield found
         found = found.__cause__
 
