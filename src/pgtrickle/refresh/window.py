@@ -71,6 +71,9 @@ def completed(found: Window, aside: Connection, late: Connection, patience_s: fl
     if target is not None:
         _wait(aside, target, list(awaited), patience_s)
     with late.transaction():
+        # Its snapshot, before the caller looks again whether the stream table is still as it was: changes given up as
+        # lost after that look are then still missed in this snapshot, not settled in it.
+        late.execute("SELECT pg_current_snapshot()")
         yield Window(found.since, found.until, late, found.sides, apart=True)
 
 
