@@ -29,6 +29,7 @@ NOW = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
 YES = Eligibility(True)
 NO = Eligibility(False, "wal_level is replica", "set it", WAL_LEVEL)
 NO_IDENTITY = Eligibility(False, "the replica identity of t does not cover the columns used", "set it", IDENTITY, (7,))
+IS_GONE = Eligibility(False, "gone", "", GONE)
 TO_BE_IDENTIFIED = Eligibility(True, unidentified=(7,))
 LIMITS = Limits(critical=1000, resume=500, timeout=timedelta(seconds=300))
 WELL = Situation(
@@ -67,7 +68,7 @@ LATE = NOW - timedelta(seconds=301)
         (WELL, {"lag_bytes": 500}, Step.START, False, ""),
         (WELL, {"lag_bytes": 5000, "limits": replace(LIMITS, critical=None)}, Step.START, False, ""),
         (WELL, {"triggers_stand": False}, Step.STAY, False, "missing or disabled"),
-        (WELL, {"eligibility": Eligibility(False, "gone", "", GONE)}, Step.STAY, False, "does not exist"),
+        (WELL, {"eligibility": IS_GONE}, Step.STAY, False, "does not exist"),
         # on triggers, while rows from the WAL are still to come
         (WELL, {"draining_since": NOW, "asked": TRIGGER}, Step.STAY, False, "public.a"),
         (WELL, {"draining_since": NOW, "slot": SlotState.ABSENT}, Step.FALL_BACK_LOSSY, True, "dropped before all"),
@@ -104,7 +105,10 @@ LATE = NOW - timedelta(seconds=301)
         (WAL, {"published": False}, Step.FALL_BACK_LOSSY, True, "publication"),
         (WAL, {"eligibility": NO_IDENTITY}, Step.FALL_BACK_LOSSY, True, "replica identity"),
         (WAL, {"eligibility": TO_BE_IDENTIFIED}, Step.FALL_BACK_LOSSY, True, "replica identity"),
-        (WAL, {"eligibility": Eligibility(False, "gone", "", GONE)}, Step.STAY, False, "does not exist"),
+        # in any mode, of a table that is gone
+        (WAL, {"eligibility": IS_GONE}, Step.LET_GO, False, "does not exist"),
+        (TRANSITIONING, {"eligibility": IS_GONE, "slot": SlotState.LOST}, Step.LET_GO, False, "does not exist"),
+        (WELL, {"eligibility": IS_GONE, "draining_since": NOW}, Step.LET_GO, False, "does not exist"),
     ],
 )
 def test_cases(at: Situation, changed: dict[str, Any], step: Step, failed: bool, reason: str) -> None:
@@ -189,6 +193,8 @@ def test_between_the_marks_lag_moves_nothing(at: Situation, lag: int) -> None:
         ([("a", "wal"), ("b", "auto")], "auto", "auto", "auto is asked for by b, which wins over wal by a"),
         ([("a", "wal"), ("b", "trigger"), ("c", None)], "auto", "trigger", "by b, which wins over auto by c, wal by a"),
         ([("a", "wal"), ("b", "wal")], "trigger", "wal", "wal is asked for by a"),
+        ([("t", "trigger"), *((x, "wal") for x in "abcd")], "auto", "trigger", "wal by b, wal by c, wal by d"),
+        ([("t", "trigger"), *((x, "wal") for x in "abcde")], "auto", "trigger", "wal by b, wal by c and 2 others"),
     ],
 )
 def test_the_safer_wins_and_it_is_said(

@@ -50,6 +50,8 @@ def carry_out(
             back(conn, source_oid, decision.reason, failed=decision.failed)
         case Step.FALL_BACK_LOSSY:
             back_lossy(conn, source_oid, decision.reason)
+        case Step.LET_GO:
+            let_go(conn, source_oid, decision.reason)
 
 
 def begin_transition(
@@ -163,6 +165,16 @@ def back_lossy(
         _require(mode, Mode.TRIGGER)
         shift.lose(conn, source_oid, reason)
         shift.record(conn, source_oid, Mode.TRIGGER, reason, event="cdc_fallback", failed=True)
+
+
+def let_go(conn: psycopg.Connection[Any], source_oid: int, reason: str) -> None:
+    """To TRIGGER, for a table that does not exist any more: no lock is needed, and no one waits for its changes."""
+    with conn.transaction():
+        triggers.serialise(conn, [source_oid])
+        if shift.mode_of(conn, source_oid) is None:
+            return
+        shift.await_no_more(conn, source_oid)
+        shift.record(conn, source_oid, Mode.TRIGGER, reason, event="cdc_fallback")
 
 
 def prune(conn: psycopg.Connection[Any], source_oid: int) -> int:

@@ -9,7 +9,8 @@
          └────────────── FALL_BACK, FALL_BACK_LOSSY ─────────────┘
 
 Triggers are complete by themselves until COMPLETE, so leaving TRANSITIONING never loses anything. FALL_BACK is exact:
-the slot still holds all that was written before it. FALL_BACK_LOSSY is not, and the dependents compute anew.
+the slot still holds all that was written before it. FALL_BACK_LOSSY is not, and the dependents compute anew. From
+every mode LET_GO leads to TRIGGER, for a table that does not exist any more: it must not hold the slot.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pgtrickle.capture.eligibility import GONE, IDENTITY, Eligibility
 
 FIRST_PAUSE: Final = timedelta(seconds=30)
 LONGEST_PAUSE: Final = timedelta(hours=1)
+_MOST_NAMED: Final = 3
 
 
 class Mode(StrEnum):
@@ -43,6 +45,7 @@ class Step(StrEnum):
     ABANDON = "abandon transition"
     FALL_BACK = "fall back"
     FALL_BACK_LOSSY = "fall back, changes are lost"
+    LET_GO = "let go"
 
 
 class SlotState(StrEnum):
@@ -123,7 +126,13 @@ def combine(requested: Iterable[tuple[str, str | None]], setting: str) -> Asked:
     mode, by_setting, name = asked[0]
     whose = "by the setting cdc_mode" if by_setting else f"by {name}"
     others = [f"{other} by {its_name}" for other, _, its_name in asked if other != mode]
-    return Asked(mode, f"{mode} is asked for {whose}" + (f", which wins over {', '.join(others)}" if others else ""))
+    return Asked(mode, f"{mode} is asked for {whose}" + (f", which wins over {_few(others)}" if others else ""))
+
+
+def _few(names: list[str]) -> str:
+    """The first of them, and how many more there are."""
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names) if more <= 1 else f"{', '.join(names[:_MOST_NAMED])} and {more} others"
 
 
 def pause_after(failures: int) -> timedelta:
@@ -135,7 +144,8 @@ def pause_after(failures: int) -> timedelta:
 def decide(at: Situation) -> Decision:
     """The next step for a source."""
     if at.eligibility.code == GONE:
-        return Decision(Step.STAY, "the table does not exist")
+        counts_on_slot = at.mode is not Mode.TRIGGER or at.draining_since is not None
+        return Decision(Step.LET_GO if counts_on_slot else Step.STAY, "the table does not exist")
     return {Mode.TRIGGER: _on_triggers, Mode.TRANSITIONING: _in_transition, Mode.WAL: _on_wal}[at.mode](at)
 
 

@@ -17,6 +17,9 @@ from pgtrickle.capture.modes import LONGEST_PAUSE, Mode, pause_after
 from pgtrickle.errors import StateError
 
 _READ_COMMITTED: Final = "read committed"
+_MOST_TOLD: Final = 500
+"""Characters of a reason in a NOTIFY, whose payload must be shorter than 8000 bytes, of which JSON takes up to 12 for
+one character. The catalog has the whole reason."""
 
 
 def mode_of(conn: psycopg.Connection[Any], source_oid: int) -> Mode | None:
@@ -83,7 +86,7 @@ def record(
         " VALUES (%s, %s, %s, %s, %s, %s)",
         (source_oid, table, old, new, slot_name, reason),
     )
-    message = {"source_table": table, "old_mode": old, "new_mode": new, "slot_name": slot_name, "reason": reason}
+    message = {"source_table": table, "old_mode": old, "new_mode": new, "slot_name": slot_name, "reason": _told(reason)}
     conn.execute(
         "SELECT pg_notify('pg_trickle_cdc_transition', %s), pg_notify('pg_trickle_alert', %s)",
         (json.dumps(message), json.dumps({"event": event, **message})),
@@ -104,7 +107,7 @@ def postpone(conn: psycopg.Connection[Any], source_oid: int, reason: str) -> Non
         "UPDATE pgtrickle.pgt_change_tracking SET next_try_at = %s WHERE source_relid = %s",
         (now + pause_after(failures), source_oid),
     )
-    message = {"event": "cdc_transition_failed", "source_table": table, "reason": reason}
+    message = {"event": "cdc_transition_failed", "source_table": table, "reason": _told(reason)}
     conn.execute("SELECT pg_notify('pg_trickle_alert', %s)", (json.dumps(message),))
 
 
@@ -147,9 +150,7 @@ def to_triggers(
 
 def lose(conn: psycopg.Connection[Any], source_oid: int, reason: str) -> None:
     """Decoded rows that count are lost: no one waits for them, and the dependents compute anew."""
-    conn.execute(
-        "UPDATE pgtrickle.pgt_handovers SET lsn = NULL WHERE source_relid = %s AND lsn IS NOT NULL", (source_oid,)
-    )
+    await_no_more(conn, source_oid)
     buffer.mark(conn, source_oid)
     marked = conn.execute(
         "UPDATE pgtrickle.pgt_stream_tables AS t SET needs_reinit = true, reinit_reason = %s, updated_at = now()"
@@ -158,8 +159,15 @@ def lose(conn: psycopg.Connection[Any], source_oid: int, reason: str) -> None:
         (f"changes of a source were lost: {reason}", source_oid),
     ).fetchall()
     for (table,) in marked:
-        message = {"event": "reinitialize_needed", "table": table, "reason": reason}
+        message = {"event": "reinitialize_needed", "table": table, "reason": _told(reason)}
         conn.execute("SELECT pg_notify('pg_trickle_alert', %s)", (json.dumps(message),))
+
+
+def await_no_more(conn: psycopg.Connection[Any], source_oid: int) -> None:
+    """Decoded rows of the source that have not come yet are not waited for."""
+    conn.execute(
+        "UPDATE pgtrickle.pgt_handovers SET lsn = NULL WHERE source_relid = %s AND lsn IS NOT NULL", (source_oid,)
+    )
 
 
 def publish(conn: psycopg.Connection[Any], source_oid: int) -> None:
@@ -239,6 +247,10 @@ def restore_identity(conn: psycopg.Connection[Any], source_oid: int) -> None:
     conn.execute(
         "UPDATE pgtrickle.pgt_change_tracking SET identity_before = '{}' WHERE source_relid = %s", (source_oid,)
     )
+
+
+def _told(reason: str) -> str:
+    return reason if len(reason) <= _MOST_TOLD else f"{reason[:_MOST_TOLD]}…"
 
 
 def _membership(conn: psycopg.Connection[Any], source_oid: int) -> int | None:

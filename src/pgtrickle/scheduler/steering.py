@@ -73,7 +73,7 @@ def _measure(conn: psycopg.Connection[Any]) -> Measures:
     """The slot's lag, and how full the buffers are: by the statistics, which cost nothing."""
     current = slot.inspect(conn)
     rows = conn.execute(
-        "SELECT coalesce(format('%I.%I', n.nspname, c.relname), k.source_relid::text),"
+        "SELECT CASE WHEN c.oid IS NULL THEN k.source_relid::text ELSE format('%I.%I', n.nspname, c.relname) END,"
         " pg_stat_get_live_tuples(to_regclass(k.buffer_name)) FROM pgtrickle.pgt_change_tracking AS k"
         " LEFT JOIN pg_class AS c ON c.oid = k.source_relid LEFT JOIN pg_namespace AS n ON n.oid = c.relnamespace"
     ).fetchall()
