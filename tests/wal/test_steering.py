@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from pgtrickle.capture import handover, slot
-from pgtrickle.capture.modes import SlotState
+from pgtrickle import db
+from pgtrickle.capture import handover, slot, steer
+from pgtrickle.capture.modes import SlotState, Step
 from pgtrickle.config import Settings
 from pgtrickle.scheduler.steering import Steering
 
-from .world import World, consume, table_of, world
+from .world import World, consume, decoding, table_of, world
 
 
 @pytest.fixture
@@ -52,3 +53,43 @@ def test_a_reason_too_long_for_a_notice_is_cut_there_only(made: World) -> None:
     handover.back_lossy(conn, made.oid, "\N{GRINNING FACE}" * 9000)
     assert made.mode() == "TRIGGER"
     assert len(list(conn.notifies(timeout=5, stop_after=9))) == 9
+
+
+def test_wal_held_back_by_an_open_transaction_is_backpressure(made: World) -> None:
+    """The decoder is at the end of the WAL; the server must keep what that transaction may still need decoded."""
+    conn = made.conn
+    to_wal(made)
+    conn.execute("SELECT set_config('pg_trickle.slot_lag_warning_threshold_mb', '1', false)")
+    conn.execute("CREATE TABLE elsewhere (id int)")
+    with decoding(made), db.connect(made.dsn, autocommit=False) as other:
+        other.execute("INSERT INTO elsewhere VALUES (1)")
+        conn.execute("SELECT pg_logical_emit_message(false, 'test', repeat('x', 3000000))")
+        made.await_decoder()
+        made.await_true("SELECT lag_bytes < 1000000 FROM pgtrickle.pgt_slot")
+        assert made.one("SELECT alert FROM pgtrickle.slot_health()") == "slot_lag_warning"
+        assert slot.inspect(conn).held_bytes > 3_000_000
+        tight = Settings(wal_backpressure_critical_bytes=2_000_000, wal_backpressure_resume_bytes=1_000_000)
+        (steered,) = steer.steer(conn, tight)
+        assert steered.decision.step is Step.FALL_BACK
+        assert "backpressure" in steered.decision.reason
+        other.rollback()
+
+
+def test_a_drain_gets_its_time_from_when_there_is_a_decoder(made: World) -> None:
+    """The service was down for longer than a handover may take."""
+    conn = made.conn
+    to_wal(made)
+    conn.execute("INSERT INTO t VALUES (1, 1)")
+    handover.back(conn, made.oid, "asked")
+    conn.execute("UPDATE pgtrickle.pgt_handovers SET created_at = created_at - interval '1 hour'")
+    conn.execute("UPDATE pgtrickle.pgt_decoder SET updated_at = updated_at - interval '1 hour'")
+    steering = Steering(made.dsn)
+    try:
+        steering.round(Settings(cdc_mode="trigger"))
+        made.await_decoder()
+        steering.round(Settings(cdc_mode="trigger"))
+    finally:
+        steering.close()
+    assert made.history()[-1] == ("WAL", "TRIGGER", "asked")
+    assert not made.pending().truncated
+    assert made.counted() == made.content()

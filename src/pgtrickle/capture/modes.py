@@ -87,6 +87,7 @@ class Situation:
 
     `draining_since`: it went back to triggers, and decoded rows that count are still to come. `caught_up`: the decoder
     has passed the point where the transition began. `triggers_stand`: all are there and were never disabled.
+    `decoder_moved_at`: when the decoder last began, or came further.
     """
 
     mode: Mode
@@ -96,7 +97,7 @@ class Situation:
     published: bool
     decoder: DecoderState
     caught_up: bool
-    lag_bytes: int
+    held_bytes: int
     limits: Limits
     now: datetime
     triggers_stand: bool = True
@@ -104,6 +105,7 @@ class Situation:
     transition_started_at: datetime | None = None
     next_try_at: datetime | None = None
     decoder_error: str | None = None
+    decoder_moved_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,7 @@ def _on_triggers(at: Situation) -> Decision:
     if at.draining_since is not None:
         if (lost := _lost(at)) is not None:
             return Decision(Step.FALL_BACK_LOSSY, f"{lost} before all of its changes were decoded", failed=True)
-        if at.now - at.draining_since > at.limits.timeout:
+        if _is_stuck(at, at.draining_since):
             return Decision(Step.FALL_BACK_LOSSY, "its last changes in the WAL were not decoded in time", failed=True)
     if at.asked.mode == "trigger":
         return Decision(Step.STAY, at.asked.reason)
@@ -161,8 +163,9 @@ def _on_triggers(at: Situation) -> Decision:
         return Decision(Step.STAY, at.eligibility.reason or "it is not eligible")
     if at.next_try_at is not None and at.now < at.next_try_at:
         return Decision(Step.STAY, f"WAL is tried again at {at.next_try_at:%Y-%m-%d %H:%M:%S %Z}".rstrip())
-    if at.limits.critical is not None and at.lag_bytes > at.limits.resume:
-        return Decision(Step.STAY, f"the slot lags {at.lag_bytes} bytes, more than the {at.limits.resume} to resume at")
+    if at.limits.critical is not None and at.held_bytes > at.limits.resume:
+        held, mark = at.held_bytes, at.limits.resume
+        return Decision(Step.STAY, f"the slot holds back {held} bytes of WAL, more than the {mark} to resume at")
     if not at.triggers_stand:
         return Decision(Step.STAY, "a trigger is missing or disabled: the next refresh puts it back")
     return Decision(Step.START, at.asked.reason)
@@ -208,6 +211,15 @@ def _on_wal(at: Situation) -> Decision:
     return Decision(Step.STAY, "captured from the WAL")
 
 
+def _is_stuck(at: Situation, since: datetime) -> bool:
+    """Whether the decoder had its chance and did not use it; time in which none ran does not count."""
+    if at.decoder is DecoderState.STOPPED:
+        return False
+    if at.decoder is DecoderState.RUNNING and at.decoder_moved_at is not None:
+        since = max(since, at.decoder_moved_at)
+    return at.now - since > at.limits.timeout
+
+
 def _lost(at: Situation) -> str | None:
     if at.slot is SlotState.ALIVE:
         return None
@@ -237,6 +249,6 @@ def _decoder_failed(at: Situation) -> str | None:
 
 def _lags(at: Situation) -> str | None:
     """Backpressure. Hysteresis lies in the two marks: back at `critical`, on to WAL again only below `resume`."""
-    if at.limits.critical is None or at.lag_bytes < at.limits.critical:
+    if at.limits.critical is None or at.held_bytes < at.limits.critical:
         return None
-    return f"backpressure: the slot lags {at.lag_bytes} bytes, the limit is {at.limits.critical}"
+    return f"backpressure: the slot holds back {at.held_bytes} bytes of WAL, the limit is {at.limits.critical}"

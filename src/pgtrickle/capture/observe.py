@@ -42,7 +42,7 @@ def observe(
     current = slot.inspect(conn)
     rows = conn.execute(
         "SELECT k.source_relid, k.cdc_mode, k.transition_started_at, k.next_try_at, clock_timestamp(), g.since,"
-        " d.status, d.error, coalesce(p.lsn >= k.transition_lsn, false),"
+        " d.status, d.error, d.updated_at, coalesce(p.lsn >= k.transition_lsn, false),"
         " EXISTS (SELECT FROM pg_publication_rel AS r WHERE r.oid = k.membership),"
         " coalesce(w.standing, 0) = k.trigger_count, k.requested, k.note"
         " FROM pgtrickle.pgt_change_tracking AS k CROSS JOIN pgtrickle.pgt_decoded AS p"
@@ -54,7 +54,7 @@ def observe(
         {"only": source_oid},
     ).fetchall()
     found = []
-    for oid, mode, started, next_try, now, draining, status, error, caught_up, published, stand, *noted in rows:
+    for oid, mode, started, next_try, now, draining, status, error, moved, caught_up, published, stand, *noted in rows:
         if oid not in verdicts:
             continue  # captured since we asked
         situation = Situation(
@@ -65,7 +65,7 @@ def observe(
             published=published,
             decoder=decoder or _decoder_state(status, current),
             caught_up=caught_up,
-            lag_bytes=current.lag_bytes,
+            held_bytes=current.held_bytes,
             limits=_limits(settings),
             now=now,
             triggers_stand=stand,
@@ -73,6 +73,7 @@ def observe(
             transition_started_at=started,
             next_try_at=next_try,
             decoder_error=error,
+            decoder_moved_at=moved,
         )
         found.append(Observed(oid, situation, (noted[0], noted[1])))
     return tuple(found)

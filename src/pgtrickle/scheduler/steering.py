@@ -70,15 +70,15 @@ class Steering:
 
 
 def _measure(conn: psycopg.Connection[Any]) -> Measures:
-    """The slot's lag, and how full the buffers are: by the statistics, which cost nothing."""
+    """What the slot holds back, and how full the buffers are: by the statistics, which cost nothing."""
     current = slot.inspect(conn)
     rows = conn.execute(
         "SELECT CASE WHEN c.oid IS NULL THEN k.source_relid::text ELSE format('%I.%I', n.nspname, c.relname) END,"
         " pg_stat_get_live_tuples(to_regclass(k.buffer_name)) FROM pgtrickle.pgt_change_tracking AS k"
         " LEFT JOIN pg_class AS c ON c.oid = k.source_relid LEFT JOIN pg_namespace AS n ON n.oid = c.relnamespace"
     ).fetchall()
-    lag = current.lag_bytes if current.state is not SlotState.ABSENT else None
-    return Measures(current.name, lag, {str(source): int(count or 0) for source, count in rows})
+    held = current.held_bytes if current.state is not SlotState.ABSENT else None
+    return Measures(current.name, held, {str(source): int(count or 0) for source, count in rows})
 
 
 def _tell(steered: Steered) -> None:

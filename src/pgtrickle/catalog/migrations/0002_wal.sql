@@ -236,8 +236,8 @@ LANGUAGE sql STABLE AS $$
                 WHEN u.sources = 0 THEN 'slot_unused'
                 WHEN d.status = 'ERROR' THEN 'decoder_error'
                 WHEN NOT s.active THEN 'decoder_not_connected'
-                WHEN s.lag_bytes > m.critical THEN 'slot_lag_critical'
-                WHEN s.lag_bytes > m.warning THEN 'slot_lag_warning' END
+                WHEN greatest(s.lag_bytes, s.retained_bytes) > m.critical THEN 'slot_lag_critical'
+                WHEN greatest(s.lag_bytes, s.retained_bytes) > m.warning THEN 'slot_lag_warning' END
     FROM pgtrickle.pgt_slot AS s
     LEFT JOIN pgtrickle.pgt_decoder AS d ON d.slot_name = s.slot_name
     CROSS JOIN (
