@@ -40,7 +40,8 @@ LOCK_TIMEOUT_S: Final = 20
 # A source counts while it is captured from the WAL, and also on its way back: the side of each change is decided by
 # the handovers when the buffer is read, so a row too many does no harm.
 _STATE = """
-SELECT t.source_relid::bigint, b.names, b.types, b.modifiers, pg_snapshot_xmax(pg_current_snapshot())::text, t.columns
+SELECT t.source_relid::bigint, b.names, b.types, b.modifiers, pg_snapshot_xmax(pg_current_snapshot())::text, t.columns,
+       EXISTS (SELECT FROM pg_partitioned_table AS p WHERE p.partrelid = t.source_relid)
 FROM pgtrickle.pgt_change_tracking AS t
 CROSS JOIN LATERAL (
     SELECT array_agg(a.attname::text) AS names, array_agg(a.atttypid::bigint) AS types,
@@ -263,7 +264,7 @@ class Sink:
                 pass
             self._locked |= sources
         shapes = []
-        for source, names, types, modifiers, xmax, columns in cursor:
+        for source, names, types, modifiers, xmax, columns, partitioned in cursor:
             assert isinstance(source, int)
             assert isinstance(names, list)
             assert isinstance(types, list)
@@ -272,7 +273,7 @@ class Sink:
             self._xid_reference = int(str(xmax))
             type_of = dict(zip(names, zip(types, modifiers, strict=True), strict=True))
             kept = tuple(type_of.get(buffer_column("new", name), (0, 0)) for name in columns)
-            shapes.append(BufferShape(source, tuple(columns), kept))
+            shapes.append(BufferShape(source, tuple(columns), kept, bool(partitioned)))
         return shapes
 
     def _target(self, shape: BufferShape) -> Target:
