@@ -43,7 +43,7 @@ def observe(
     rows = conn.execute(
         "SELECT k.source_relid, k.cdc_mode, k.transition_started_at, k.next_try_at, clock_timestamp(), g.since,"
         " d.status, d.error, d.updated_at, coalesce(p.lsn >= k.transition_lsn, false),"
-        " EXISTS (SELECT FROM pg_publication_rel AS r WHERE r.oid = k.membership),"
+        " k.source_relid IN (SELECT r.source_relid FROM pgtrickle.pgt_published AS r),"
         " coalesce(w.standing, 0) = k.trigger_count, k.requested, k.note"
         " FROM pgtrickle.pgt_change_tracking AS k CROSS JOIN pgtrickle.pgt_decoded AS p"
         " LEFT JOIN pgtrickle.pgt_draining AS g USING (source_relid)"

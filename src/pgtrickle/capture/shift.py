@@ -171,7 +171,7 @@ def await_no_more(conn: psycopg.Connection[Any], source_oid: int) -> None:
 
 
 def publish(conn: psycopg.Connection[Any], source_oid: int) -> None:
-    """Add the source to the publication, and remember by which row of pg_publication_rel.
+    """Add the source to the publication, and remember by which rows of the catalog it is (see pgt_published).
 
     The caller holds SHARE ROW EXCLUSIVE on the source. PostgreSQL asks for less, but then a transaction that has
     already written to it would be decoded with the old list of tables, and older servers would keep that list for
@@ -182,8 +182,8 @@ def publish(conn: psycopg.Connection[Any], source_oid: int) -> None:
             sql.SQL("ALTER PUBLICATION {} ADD TABLE ONLY {}").format(*_publication_and_table(conn, source_oid))
         )
     conn.execute(
-        "UPDATE pgtrickle.pgt_change_tracking SET membership = %s, transition_lsn = pg_current_wal_insert_lsn()"
-        " WHERE source_relid = %s",
+        "UPDATE pgtrickle.pgt_change_tracking SET membership = %s, publication_xmin = (SELECT xmin FROM pg_publication"
+        " WHERE pubname = pgtrickle.slot_name()), transition_lsn = pg_current_wal_insert_lsn() WHERE source_relid = %s",
         (_membership(conn, source_oid), source_oid),
     )
 
@@ -197,11 +197,9 @@ def unpublish(conn: psycopg.Connection[Any], source_oid: int) -> None:
 
 
 def is_published(conn: psycopg.Connection[Any], source_oid: int) -> bool:
-    """Whether the source has been in the publication ever since `publish`."""
-    row = conn.execute(
-        "SELECT membership FROM pgtrickle.pgt_change_tracking WHERE source_relid = %s", (source_oid,)
-    ).fetchone()
-    return row is not None and row[0] is not None and row[0] == _membership(conn, source_oid)
+    """Whether the source has been in the publication ever since `publish`, and all its changes were told."""
+    found = conn.execute("SELECT FROM pgtrickle.pgt_published WHERE source_relid = %s", (source_oid,))
+    return bool(found.rowcount)
 
 
 def set_identity(conn: psycopg.Connection[Any], source_oid: int, tables: Sequence[int]) -> None:

@@ -313,8 +313,8 @@ LANGUAGE sql STABLE AS $$
         FROM pgtrickle.pgt_stream_tables AS t
         WHERE NOT EXISTS (SELECT FROM edges AS e WHERE e.source = t.pgt_relid AND e.reader <> t.pgt_relid)
         UNION ALL
-        SELECT e.source, e.name, tree.stem || CASE WHEN e.last THEN '└── ' ELSE '├── ' END,
-               tree.stem || CASE WHEN e.last THEN '    ' ELSE '│   ' END, tree.place || e.place, tree.way || e.source
+        SELECT e.source, e.name, tree.stem || CASE WHEN e.last THEN '`-- ' ELSE '|-- ' END,
+               tree.stem || CASE WHEN e.last THEN '    ' ELSE '|   ' END, tree.place || e.place, tree.way || e.source
         FROM tree JOIN edges AS e ON e.reader = tree.relid
         WHERE e.source <> ALL (tree.way)
     )
