@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from pgtrickle import db
 from pgtrickle.capture import handover, slot, steer
-from pgtrickle.capture.modes import SlotState, Step
+from pgtrickle.capture.locks import _pauses
+from pgtrickle.capture.modes import Decision, SlotState, Step
+from pgtrickle.capture.steer import Rests, Steered
 from pgtrickle.config import Settings
+from pgtrickle.errors import StateError
 from pgtrickle.scheduler.steering import Steering
 
 from .world import World, consume, decoding, table_of, world
@@ -93,3 +98,51 @@ def test_a_drain_gets_its_time_from_when_there_is_a_decoder(made: World) -> None
     assert made.history()[-1] == ("WAL", "TRIGGER", "asked")
     assert not made.pending().truncated
     assert made.counted() == made.content()
+
+
+def test_a_step_that_a_long_writer_keeps_from_its_lock_is_not_tried_at_once_again(
+    made: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steer, "PATIENCE_S", 0.3)
+    conn, rests = made.conn, Rests()
+    to_wal(made)
+    ask_for_triggers = Settings(cdc_mode="trigger")
+    with db.connect(made.dsn, autocommit=False) as other:
+        other.execute("INSERT INTO t VALUES (1, 1)")
+        (tried,) = steer.steer(conn, ask_for_triggers, rests=rests)
+        assert tried.decision.step is Step.FALL_BACK
+        assert tried.error is not None
+        assert tried.error.code == "PT326"
+        (left_alone,) = steer.steer(conn, ask_for_triggers, rests=rests)
+        assert (left_alone.decision.step, left_alone.error) == (Step.STAY, None)
+        other.rollback()
+    made.await_true("SELECT pg_sleep(1.0) IS NOT NULL")
+    (taken,) = steer.steer(conn, ask_for_triggers, rests=rests)
+    assert (taken.decision.step, taken.error, made.mode()) == (Step.FALL_BACK, None, "TRIGGER")
+
+
+def test_rests_grow_with_failures_and_end_with_a_step_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    rests = Rests()
+    failed = Steered(7, Decision(Step.COMPLETE, "r"), StateError("locked", code="PT326"))
+    ends = []
+    for _ in range(8):
+        rests.note(failed)
+        begun = now
+        while rests.rests(7):
+            now += 1.0
+        ends.append(now - begun)
+    assert ends == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+    assert not rests.rests(8)
+    rests.note(Steered(7, Decision(Step.COMPLETE, "r")))
+    rests.note(failed)
+    now += 1.0
+    assert not rests.rests(7)
+
+
+def test_pauses_between_tries_of_a_lock_grow() -> None:
+    pauses = list(itertools.islice(_pauses(), 12))
+    assert 0.05 <= pauses[0] <= 0.1
+    assert pauses[0] < pauses[2] < pauses[4]
+    assert all(1.25 <= pause <= 2.5 for pause in pauses[5:])

@@ -15,7 +15,7 @@ import psycopg
 from pgtrickle import db
 from pgtrickle.capture import slot
 from pgtrickle.capture.modes import SlotState, Step
-from pgtrickle.capture.steer import Steered, steer
+from pgtrickle.capture.steer import Rests, Steered, steer
 from pgtrickle.catalog import writer as record
 from pgtrickle.config import Settings
 from pgtrickle.scheduler.alerts import Levels, Measures, alerts
@@ -33,6 +33,7 @@ class Steering:
         self._conn: db.Connection | None = None
         self._decoding = Decoding(dsn)
         self._levels = Levels()
+        self._rests = Rests()
 
     @property
     def backend_pids(self) -> tuple[int, ...]:
@@ -44,7 +45,7 @@ class Steering:
         """One look at everything; true if something moved, and what follows should not wait."""
         conn = self._connection()
         state = self._decoding.follow(conn)
-        steered = steer(conn, settings, decoder=state)
+        steered = steer(conn, settings, decoder=state, rests=self._rests)
         for each in steered:
             _tell(each)
         record.note_decoded(conn)
