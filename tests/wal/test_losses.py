@@ -16,7 +16,13 @@ from pgtrickle.catalog.install import install
 from pgtrickle.config import Settings
 from pgtrickle.errors import Unsupported
 
-from .world import World, table_of, world
+from .world import World, decoding, table_of, world
+
+PARTITIONED = (
+    "CREATE TABLE t (id int PRIMARY KEY, v int) PARTITION BY RANGE (id);"
+    "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (100);"
+    "ALTER TABLE t REPLICA IDENTITY FULL; ALTER TABLE t1 REPLICA IDENTITY FULL"
+)
 
 
 @pytest.fixture
@@ -51,6 +57,24 @@ def test_a_publication_that_told_less_for_a_time(made18: World, back: bool) -> N
     to_wal(made18)
     made18.frontier = made18.now()
     assert made18.pending().captured, "published anew"
+
+
+@pytest.mark.parametrize("change", ["DELETE FROM t WHERE id = 1", "UPDATE t SET id = 7 WHERE id = 2"])
+def test_a_partition_whose_identity_was_another_for_a_time(database: str, change: str) -> None:
+    with world(database, table=PARTITIONED) as made, decoding(made):
+        made.conn.execute("INSERT INTO t VALUES (1, 1), (2, 2)")
+        to_wal(made)
+        made.frontier = made.now()
+        made.conn.execute("ALTER TABLE t1 REPLICA IDENTITY DEFAULT")
+        made.conn.execute(change.encode())
+        made.conn.execute("ALTER TABLE t1 REPLICA IDENTITY FULL")
+        made.await_decoder()
+        assert made.pending().truncated
+        made.frontier = made.now()
+        made.conn.execute("UPDATE t SET v = 3")
+        made.await_decoder()
+        assert made.pending().changes > 0
+        assert not made.pending().truncated, "whole again"
 
 
 def test_an_unlogged_partition_is_refused(made18: World) -> None:

@@ -26,19 +26,12 @@ Positions: TypeAlias = NDArray[np.int64]
 
 
 def transcode(
-    rows: list[bytes],
-    kinds: bytes,
-    columns: int,
-    used: Collection[int],
-    head: bytes,
-    tail: bytes,
-    text: Collection[int] = (),
+    rows: list[bytes], columns: int, used: Collection[int], head: bytes, tail: bytes, text: Collection[int] = ()
 ) -> tuple[bytes, list[bytes]]:
     """The COPY rows, each between `head` and `tail`; and those of `rows` that must be looked at one by one.
 
-    `kinds` are the bytes a row may begin with, `columns` is how many it should have, `used` the places of those wanted,
-    `text` of those that may be in text form. A row is left over if it is of another kind, or not made of that many
-    binary values and NULLs, to the last byte.
+    `columns` is how many each row should have, `used` the places of those wanted, `text` of those that may be in text
+    form. A row is left over if it is not made of that many binary values and NULLs, to the last byte.
     """
     glue = tail + head
     joined = glue.join(rows) + _PAD
@@ -52,13 +45,12 @@ def transcode(
     for place in range(_PREFIX):
         times[starts + place] = 0
     fit = octets[starts + 1].astype(np.int64) * 256 + octets[starts + 2] == columns
-    fit &= np.isin(octets[starts], np.frombuffer(kinds, np.uint8))
     nulls: list[Positions] = []
     unused: list[tuple[Positions, Positions]] = []
     at = starts + _PREFIX
     for place in range(columns):
         if (at >= ends).any():
-            return _without(rows, at < ends, kinds, columns, used, head, tail, text)
+            return _without(rows, at < ends, columns, used, head, tail, text)
         kind = octets[at]
         is_null = kind == _NULL
         fit &= (kind == _BINARY) | is_null | ((kind == _TEXT) & (place in text))
@@ -73,7 +65,7 @@ def transcode(
         at = after
     fit &= at == ends
     if not fit.all():
-        return _without(rows, fit, kinds, columns, used, head, tail, text)
+        return _without(rows, fit, columns, used, head, tail, text)
     if unused:
         depth = np.zeros(len(joined), np.int8)
         for begin, end in unused:
@@ -94,7 +86,6 @@ def transcode(
 def _without(
     rows: list[bytes],
     fit: NDArray[np.bool_],
-    kinds: bytes,
     columns: int,
     used: Collection[int],
     head: bytes,
@@ -106,5 +97,5 @@ def _without(
     bad = [row for row, fits in zip(rows, fit, strict=True) if not fits]
     if not good:
         return b"", bad
-    done, more = transcode(good, kinds, columns, used, head, tail, text)
+    done, more = transcode(good, columns, used, head, tail, text)
     return done, bad + more

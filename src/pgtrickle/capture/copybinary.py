@@ -20,7 +20,7 @@ from typing import Final
 
 from pgtrickle.capture import bulk, pgoutput
 from pgtrickle.capture.buffer import buffer_column
-from pgtrickle.capture.pgoutput import NULL, UNCHANGED, WHOLE, Field, ProtocolError, Relation
+from pgtrickle.capture.pgoutput import NULL, UNCHANGED, Field, ProtocolError, Relation
 
 HEADER: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 TRAILER: Final = b"\xff\xff"
@@ -117,8 +117,7 @@ class Route:
         self.problem = problem
         self.text = text
         self._whole = relation.identity == "f"
-        """Whether old rows should come whole. They do not from a partition whose identity is not that of its root,
-        which is what the server tells: such a row marks."""
+        """Whether old rows come whole."""
         self._covered = True
         """Whether old rows have all the columns we need."""
         self._count = len(relation.columns)
@@ -138,7 +137,7 @@ class Route:
             target.mark()
             return
         if self._bulk and len(rows) >= BULK_ROWS:
-            rows = self._transcode(rows, b"N", target.insert_head, target.nulls)
+            rows = self._transcode(rows, target.insert_head, target.nulls)
         for row in rows:
             new = self._pick(pgoutput.insert(row, 0, self.text))
             target.rows += b"".join((target.insert_head, *new, target.nulls))  # type: ignore[arg-type]
@@ -150,20 +149,16 @@ class Route:
             return
         head = target.delete_head + target.nulls
         if self._bulk and len(rows) >= BULK_ROWS:
-            rows = self._transcode(rows, b"O" if self._whole else b"KO", head, b"")
+            rows = self._transcode(rows, head, b"")
         for row in rows:
-            old = pgoutput.delete(row, 0, self.text)
-            if self._whole and row[0] != WHOLE:
-                target.mark()
-            else:
-                target.rows += b"".join((head, *self._pick(old)))  # type: ignore[arg-type]
+            target.rows += b"".join((head, *self._pick(pgoutput.delete(row, 0, self.text))))  # type: ignore[arg-type]
 
-    def _transcode(self, rows: list[bytes], kinds: bytes, head: bytes, tail: bytes) -> list[bytes]:
+    def _transcode(self, rows: list[bytes], head: bytes, tail: bytes) -> list[bytes]:
         """Take over as many rows as can be at once; those left must be looked at one by one."""
         left: list[bytes] = []
         for start in range(0, len(rows), AT_ONCE_ROWS):
             some = rows[start : start + AT_ONCE_ROWS]
-            done, more = bulk.transcode(some, kinds, self._count, self._used, head, tail, self.text)
+            done, more = bulk.transcode(some, self._count, self._used, head, tail, self.text)
             self.target.rows += done
             left += more
         return left
@@ -177,10 +172,9 @@ class Route:
             return
         for row in rows:
             old, new = pgoutput.update(row, 0, self.text)
-            if self._whole and row[0] != WHOLE:
-                target.mark()
-                continue
             if old is None:
+                if self._whole:  # a partition whose identity is not its root's
+                    target.mark()
                 continue
             if UNCHANGED in new:
                 new = [before if after is UNCHANGED else after for before, after in zip(old, new, strict=True)]

@@ -33,8 +33,6 @@ _COMMIT = Struct(">BQQq")
 _COLUMN = Struct(">Ii")
 _TRUNCATE = Struct(">IB")
 _MESSAGE = Struct(">BQ")
-WHOLE: Final = ord("O")
-"""The first byte of an update or delete with the whole old row; without it there is no old row, or its key only."""
 _BEFORE = b"KO"
 _NEW = ord("N")
 _BINARY, _NULL, _TEXT, _UNCHANGED = b"bntu"
@@ -187,7 +185,7 @@ def update(data: bytes, at: int, text: Collection[int] = ()) -> tuple[list[Field
 
 
 def delete(data: bytes, at: int, text: Collection[int] = ()) -> list[Field]:
-    """The old row: whole (see `WHOLE`), or its key columns only."""
+    """The old row: whole, or its key columns only."""
     try:
         if data[at] not in _BEFORE:
             raise _malformed("Delete", data)

@@ -96,6 +96,8 @@ class Sink:
         self._copy: tuple[Target, Copy, ExitStack] | None = None
         self._targets: dict[int, Target] = {}
         self._routes: dict[int, tuple[Relation, tuple[Route, ...]]] = {}
+        self._partial: set[int] = set()
+        """Relations whose old rows are not whole."""
         self._staging: dict[int, Staging] = {}
         self._locked: set[int] = set()
         self._types: dict[tuple[tuple[int, int], ...], tuple[ValueType | None, ...]] = {}
@@ -109,6 +111,13 @@ class Sink:
         except BaseException:
             self._conn.close()
             raise
+
+    def shape_of(self, relation: Relation) -> None:
+        """The server told a shape. It tells that of a partition too, right after that of the root which its rows are
+        sent as: nowhere else does it show that they come with another identity than the root's."""
+        if (relation.identity != "f") != (relation.oid in self._partial):
+            self._partial ^= {relation.oid}
+            self._routes.clear()
 
     def routes(self, relation: Relation, xid: int, lsn: int) -> tuple[Route, ...]:
         """Where rows of `relation` go, for a transaction; nowhere if nobody wants them.
@@ -235,11 +244,23 @@ class Sink:
         routes = []
         for shape in shapes:
             target = self._target(shape)
-            problem = misfit(relation, shape, types)
+            problem = misfit(relation, shape, types) or self._partial_partition(shape)
             if problem is None:
                 self._stage(shape, relation, types)
             routes.append(Route(target, relation, text, problem))
         return tuple(routes)
+
+    def _partial_partition(self, shape: BufferShape) -> str | None:
+        """That a partition of the source sends old rows that are not whole, if one does. Where it has left the source
+        since, the readers compute anew in any case."""
+        if not shape.partitioned or not self._partial:
+            return None
+        row = self._conn.execute(
+            "SELECT r.oid::regclass::text FROM unnest(%s::oid[]) AS r(oid) WHERE r.oid <> %s::oid"
+            " AND %s::oid IN (SELECT a.relid FROM pg_partition_ancestors(r.oid) AS a) LIMIT 1",
+            (list(self._partial), shape.source, shape.source),
+        ).fetchone()
+        return None if row is None else f"the replica identity of {row[0]} is not FULL"
 
     def _lock_and_read(self, sources: set[int], relation_oid: int) -> list[BufferShape] | None:
         """The shapes of the relation's buffers, after locking those of `sources`; None if one of them is gone.
