@@ -191,7 +191,8 @@ def test_a_partition_truncated_by_itself_is_seen_though_the_wal_does_not_tell(da
         "CREATE TABLE t (id int, v int, PRIMARY KEY (id, v)) PARTITION BY RANGE (id);"
         "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (10);"
         "CREATE TABLE t2 PARTITION OF t FOR VALUES FROM (10) TO (20);"
-        "ALTER TABLE t REPLICA IDENTITY FULL; ALTER TABLE t1 REPLICA IDENTITY FULL; ALTER TABLE t2 REPLICA IDENTITY FULL"
+        "ALTER TABLE t REPLICA IDENTITY FULL; ALTER TABLE t1 REPLICA IDENTITY FULL;"
+        "ALTER TABLE t2 REPLICA IDENTITY FULL"
     )
     with world(database18, table=ddl) as made, decoding(made):
         to_wal(made)

@@ -100,6 +100,29 @@ def test_a_source_that_is_no_longer_eligible_is_taken_back(made18: World, spoil:
     assert "no longer tells" in made18.history()[-1][2]
 
 
+@pytest.mark.parametrize("values", ["mood", "mood, rights"])
+def test_a_value_that_is_refused_later_marks_its_source_only(database18: str, values: str) -> None:
+    """Read behind time, the WAL has an enum's label as it was. With a column sent as text, it is cast, not copied."""
+    ddl = (
+        "CREATE TYPE mood AS ENUM ('good'); CREATE TABLE t (id int, mood mood, rights aclitem);"
+        "ALTER TABLE t REPLICA IDENTITY FULL"
+    )
+    with world(database18, "id", *values.split(", "), table=ddl) as made:
+        to_wal(made)
+        made.conn.execute("INSERT INTO t VALUES (1, 'good', NULL)")
+        made.conn.execute("ALTER TYPE mood RENAME VALUE 'good' TO 'fine'")
+        with pytest.raises(psycopg.DataError, match="good"), decoding(made):
+            made.await_true("SELECT status = 'ERROR' FROM pgtrickle.pgt_decoder")
+        with decoding(made):
+            made.await_decoder()
+            assert made.pending().truncated
+            made.frontier = made.now()
+            made.conn.execute("INSERT INTO t VALUES (2, 'fine', NULL)")
+            made.await_decoder()
+            assert not made.pending().truncated
+            assert made.pending().changes == 1
+
+
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
 def test_a_database_in_another_encoding_stays_with_triggers(server18: embedded.Server, encoding: str) -> None:
     name = sql.Identifier(f"encoded_{encoding.lower()}")

@@ -183,7 +183,8 @@ def publish(conn: psycopg.Connection[Any], source_oid: int) -> None:
         )
     conn.execute(
         "UPDATE pgtrickle.pgt_change_tracking SET membership = %s, publication_xmin = (SELECT xmin FROM pg_publication"
-        " WHERE pubname = pgtrickle.slot_name()), transition_lsn = pg_current_wal_insert_lsn() WHERE source_relid = %s",
+        " WHERE pubname = pgtrickle.slot_name()), transition_lsn = pg_current_wal_insert_lsn(), refused_lsn = NULL"
+        " WHERE source_relid = %s",
         (_membership(conn, source_oid), source_oid),
     )
 

@@ -10,7 +10,8 @@ finding its own there. Rows a dead decoder's session is still committing are wai
 
 from __future__ import annotations
 
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -41,7 +42,8 @@ LOCK_TIMEOUT_S: Final = 20
 # the handovers when the buffer is read, so a row too many does no harm.
 _STATE = """
 SELECT t.source_relid::bigint, b.names, b.types, b.modifiers, pg_snapshot_xmax(pg_current_snapshot())::text, t.columns,
-       EXISTS (SELECT FROM pg_partitioned_table AS p WHERE p.partrelid = t.source_relid)
+       EXISTS (SELECT FROM pg_partitioned_table AS p WHERE p.partrelid = t.source_relid),
+       coalesce(t.refused_lsn - '0/0', 0)
 FROM pgtrickle.pgt_change_tracking AS t
 CROSS JOIN LATERAL (
     SELECT array_agg(a.attname::text) AS names, array_agg(a.atttypid::bigint) AS types,
@@ -98,6 +100,9 @@ class Sink:
         self._routes: dict[int, tuple[Relation, tuple[Route, ...]]] = {}
         self._partial: set[int] = set()
         """Relations whose old rows are not whole."""
+        self._refused: int | None = None
+        """The source whose buffer has refused a value."""
+        self._reached_lsn = 0
         self._staging: dict[int, Staging] = {}
         self._locked: set[int] = set()
         self._types: dict[tuple[tuple[int, int], ...], tuple[ValueType | None, ...]] = {}
@@ -128,6 +133,7 @@ class Sink:
         if known is None or known[0] is not relation or not known[1] or not self._locked_all(known[1]):
             known = (relation, self._resolve(relation, known))
             self._routes[relation.oid] = known
+        self._reached_lsn = lsn
         extended = extend_xid(xid, self._xid_reference)
         for route in known[1]:
             route.target.begin(extended, lsn)
@@ -150,7 +156,8 @@ class Sink:
                 self.flush(target)
         self._end_copy()
         for source in self._locked & self._staging.keys():
-            self._conn.execute(self._staging[source].fill)
+            with self._noting_refusal(source):
+                self._conn.execute(self._staging[source].fill)
         failpoints.reach("decoder-copied")
         row = self._conn.execute(
             "UPDATE pgtrickle.pgt_decoder SET confirmed_lsn = %s::pg_lsn, commit_lsn = %s::pg_lsn, error = NULL,"
@@ -200,6 +207,11 @@ class Sink:
                 " WHERE slot_name = %s AND pid = %s",
                 (status, text, self._slot, self._pid),
             )
+            if self._refused is not None:
+                conn.execute(
+                    "UPDATE pgtrickle.pgt_change_tracking SET refused_lsn = %s::pg_lsn WHERE source_relid = %s",
+                    (format_lsn(self._reached_lsn), self._refused),
+                )
 
     def _take_over(self, publication: str) -> tuple[int, int, int]:
         row = self._conn.execute(
@@ -285,7 +297,7 @@ class Sink:
                 pass
             self._locked |= sources
         shapes = []
-        for source, names, types, modifiers, xmax, columns, partitioned in cursor:
+        for source, names, types, modifiers, xmax, columns, partitioned, refused in cursor:
             assert isinstance(source, int)
             assert isinstance(names, list)
             assert isinstance(types, list)
@@ -294,7 +306,7 @@ class Sink:
             self._xid_reference = int(str(xmax))
             type_of = dict(zip(names, zip(types, modifiers, strict=True), strict=True))
             kept = tuple(type_of.get(buffer_column("new", name), (0, 0)) for name in columns)
-            shapes.append(BufferShape(source, tuple(columns), kept, bool(partitioned)))
+            shapes.append(BufferShape(source, tuple(columns), kept, bool(partitioned), int(str(refused))))
         return shapes
 
     def _target(self, shape: BufferShape) -> Target:
@@ -340,10 +352,20 @@ class Sink:
 
     def _end_copy(self) -> None:
         if self._copy is not None:
-            _, copy, stack = self._copy
+            target, copy, stack = self._copy
             self._copy = None
-            with stack:
+            with self._noting_refusal(target.shape.source), stack:
                 copy.write(TRAILER)
+
+    @contextmanager
+    def _noting_refusal(self, source: int) -> Iterator[None]:
+        """A value that was right when it was written may not be now, as when a label of an enum has got another name.
+        It ends this session; the next one does not try again."""
+        try:
+            yield
+        except psycopg.DataError:
+            self._refused = source
+            raise
 
 
 def _create_staging(conn: db.Connection, shape: BufferShape, as_text: frozenset[str]) -> Staging:

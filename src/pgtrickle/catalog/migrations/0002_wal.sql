@@ -8,6 +8,7 @@ ALTER TABLE pgtrickle.pgt_change_tracking
     ADD COLUMN transition_lsn pg_lsn,
     ADD COLUMN membership oid,
     ADD COLUMN publication_xmin xid,
+    ADD COLUMN refused_lsn pg_lsn,
     ADD COLUMN identity_before jsonb NOT NULL DEFAULT '{}',
     ADD COLUMN note text,
     ADD COLUMN last_error text,
@@ -23,6 +24,8 @@ COMMENT ON COLUMN pgtrickle.pgt_change_tracking.membership IS
     'The row of pg_publication_rel by which the source is published: another one means that changes were missed.';
 COMMENT ON COLUMN pgtrickle.pgt_change_tracking.publication_xmin IS
     'The version of the row of pg_publication then: another one means that for a time it may not have told all.';
+COMMENT ON COLUMN pgtrickle.pgt_change_tracking.refused_lsn IS
+    'Up to there the buffer refuses a decoded value: of transactions before it, only that there were some is written.';
 COMMENT ON COLUMN pgtrickle.pgt_change_tracking.identity_before IS
     'The replica identities that we replaced by FULL: table oid, and the clause that puts it back.';
 
