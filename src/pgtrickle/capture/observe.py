@@ -83,7 +83,7 @@ def _asked(conn: psycopg.Connection[Any], settings: Settings) -> dict[int, Asked
     """What each source's consumers ask for together."""
     consumers: defaultdict[int, list[tuple[str, str | None]]] = defaultdict(list)
     for oid, name, requested in conn.execute(
-        "SELECT d.source_relid, format('%I.%I', t.pgt_schema, t.pgt_name), t.requested_cdc_mode"
+        "SELECT d.source_relid, pg_catalog.format('%I.%I', t.pgt_schema, t.pgt_name), t.requested_cdc_mode"
         " FROM pgtrickle.pgt_stream_tables AS t JOIN pgtrickle.pgt_dependencies AS d USING (pgt_id)"
         " WHERE t.effective_mode <> 'FULL' ORDER BY t.pgt_id"
     ):

@@ -58,7 +58,7 @@ def record(
     """
     row = conn.execute(
         "SELECT k.cdc_mode, k.failures, clock_timestamp() - k.mode_since, clock_timestamp(), pgtrickle.slot_name(),"
-        " coalesce((SELECT format('%%I.%%I', n.nspname, c.relname) FROM pg_class AS c"
+        " coalesce((SELECT pg_catalog.format('%%I.%%I', n.nspname, c.relname) FROM pg_class AS c"
         "   JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = k.source_relid), k.source_relid::text)"
         " FROM pgtrickle.pgt_change_tracking AS k WHERE k.source_relid = %s FOR UPDATE",
         (source_oid,),
@@ -155,7 +155,7 @@ def lose(conn: psycopg.Connection[Any], source_oid: int, reason: str) -> None:
     marked = conn.execute(
         "UPDATE pgtrickle.pgt_stream_tables AS t SET needs_reinit = true, reinit_reason = %s, updated_at = now()"
         " FROM pgtrickle.pgt_dependencies AS d WHERE d.pgt_id = t.pgt_id AND d.source_relid = %s"
-        " AND t.effective_mode <> 'FULL' RETURNING format('%%I.%%I', t.pgt_schema, t.pgt_name)",
+        " AND t.effective_mode <> 'FULL' RETURNING pg_catalog.format('%%I.%%I', t.pgt_schema, t.pgt_name)",
         (f"changes of a source were lost: {reason}", source_oid),
     ).fetchall()
     for (table,) in marked:

@@ -21,7 +21,7 @@ from pgtrickle.errors import ServerError, StateError
 PLUGIN: Final = "pgoutput"
 GIVE_UP_AFTER_S: Final = 20.0
 _DROP_WITHIN_S: Final = 10.0
-_KEY: Final = "hashtextextended('pgtrickle slot', 0)"  # advisory: makers and droppers of the slot, one at a time
+_KEY: Final = "pg_catalog.hashtextextended('pgtrickle slot', 0)"  # advisory: one maker or dropper of the slot at a time
 
 
 @dataclass(frozen=True, slots=True)

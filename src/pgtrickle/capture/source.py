@@ -68,7 +68,7 @@ SELECT a.attnum AS number, a.attname AS name, a.atttypid AS type_oid, a.atttypmo
             SELECT t.typbasetype, t.typtypmod FROM base JOIN pg_type AS t ON t.oid = base.oid WHERE t.typtype = 'd')
         SELECT format_type(base.oid, base.typmod) FROM base JOIN pg_type AS t ON t.oid = base.oid
         WHERE t.typtype <> 'd') AS type,
-       (SELECT format('%%I.%%I', n.nspname, c.collname) FROM pg_collation AS c
+       (SELECT pg_catalog.format('%%I.%%I', n.nspname, c.collname) FROM pg_collation AS c
         JOIN pg_namespace AS n ON n.oid = c.collnamespace WHERE c.oid = a.attcollation) AS collation,
        CASE WHEN a.attgenerated = 'v' THEN pg_get_expr(d.adbin, d.adrelid) END AS expression,
        CASE WHEN a.attgenerated = 'v' THEN md5(d.adbin::text) END AS expression_checksum

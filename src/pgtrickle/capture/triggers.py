@@ -214,7 +214,7 @@ def _remove(conn: psycopg.Connection[Any], source_oid: int, triggers: Sequence[_
 def serialise(conn: psycopg.Connection[Any], source_oids: Sequence[int]) -> None:
     """One attach, detach or handover of a source at a time: the last consumer that leaves must see one just coming."""
     for oid in sorted(source_oids):
-        conn.execute("SELECT pg_advisory_xact_lock(hashtextextended('pgtrickle capture', %s))", (oid,))
+        conn.execute("SELECT pg_advisory_xact_lock(pg_catalog.hashtextextended('pgtrickle capture', %s))", (oid,))
 
 
 def _plan(conn: psycopg.Connection[Any], table: Table, wanted: Collection[str], trigger_mode: str) -> _Job:

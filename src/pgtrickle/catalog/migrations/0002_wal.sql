@@ -237,7 +237,7 @@ $$;
 
 -- Eligibility is that of the role that owns the catalog, under which the service runs.
 CREATE VIEW pgtrickle.pgt_cdc_status AS
-SELECT CASE WHEN c.oid IS NULL THEN k.source_relid::text ELSE format('%I.%I', n.nspname, c.relname) END AS source_table,
+SELECT CASE WHEN c.oid IS NULL THEN k.source_relid::text ELSE pg_catalog.format('%I.%I', n.nspname, c.relname) END AS source_table,
        k.cdc_mode,
        CASE WHEN k.cdc_mode <> 'TRIGGER' OR g.source_relid IS NOT NULL THEN pgtrickle.slot_name() END AS slot_name,
        CASE WHEN k.cdc_mode <> 'TRIGGER' OR g.source_relid IS NOT NULL THEN s.lag_bytes END AS slot_lag_bytes,
