@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from pgtrickle import db
 from pgtrickle.capture import triggers
+from pgtrickle.capture.locks import LockRequest, lock_all
 from pgtrickle.catalog import writer
 from pgtrickle.db import Connection
 from pgtrickle.errors import StateError
@@ -75,3 +77,28 @@ def test_a_buffer_in_use_is_not_waited_for_under_the_lock_of_its_source(made: Wo
         with pytest.raises(StateError) as caught:
             triggers.detach(made.conn, made.oid, give_up_after_s=0.5)
     assert caught.value.code == "PT326"
+
+
+def test_autovacuum_makes_way(made: World) -> None:
+    """It does so only for whoever waits longer than deadlock_timeout."""
+    conn = made.conn
+    conn.execute("INSERT INTO t SELECT g, g FROM generate_series(1, 100000) AS g; DELETE FROM t WHERE id % 2 = 0")
+    conn.execute(
+        "ALTER TABLE t SET (autovacuum_vacuum_threshold = 0, autovacuum_vacuum_scale_factor = 0,"
+        " autovacuum_vacuum_cost_delay = 100, autovacuum_vacuum_cost_limit = 1)"
+    )
+    working = (
+        "SELECT EXISTS (SELECT FROM pg_stat_progress_vacuum AS p JOIN pg_stat_activity AS a USING (pid)"
+        f" WHERE a.backend_type = 'autovacuum worker' AND p.relid = {made.oid})"
+    )
+    try:
+        conn.execute("ALTER SYSTEM SET autovacuum_naptime = '1s'")
+        conn.execute("ALTER SYSTEM SET autovacuum = on")
+        conn.execute("SELECT pg_reload_conf()")
+        made.await_true(working, 60)
+        with conn.transaction():
+            lock_all(conn, [LockRequest(sql.Identifier("public", "t"), "SHARE ROW EXCLUSIVE")], give_up_after_s=8.0)
+    finally:
+        conn.execute("ALTER SYSTEM RESET autovacuum_naptime")
+        conn.execute("ALTER SYSTEM RESET autovacuum")
+        conn.execute("SELECT pg_reload_conf()")
