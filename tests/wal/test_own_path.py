@@ -61,3 +61,23 @@ def test_no_one_elses_function_or_operator_runs_as_ours(database18: str) -> None
         assert made.mode() == "TRIGGER"
         assert made.buffered("W") == ["I"]
         assert loot(made) == []
+
+
+def test_functions_with_the_callers_path_are_those_that_need_it(database18: str) -> None:
+    """To find what the caller names, or to record the path that the query is to be read with."""
+    with db.connect(database18) as conn:
+        install(conn)
+        found = conn.execute(
+            "SELECT p.proname FROM pg_proc AS p JOIN pg_language AS l ON l.oid = p.prolang"
+            " WHERE p.pronamespace = 'pgtrickle'::regnamespace AND l.lanname = 'plpgsql' AND p.proconfig IS NULL"
+        )
+        assert {name for (name,) in found} == {
+            "pgt_id_of",
+            "check_query",
+            "check_new_name",
+            "check_own_name",
+            "add_request",
+            "create_stream_table",
+            "alter_stream_table",
+            "wait_for",  # commits, as a procedure with settings may not
+        }

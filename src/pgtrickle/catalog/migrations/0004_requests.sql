@@ -49,7 +49,8 @@ GRANT INSERT (kind, args) ON pgtrickle.pgt_requests TO PUBLIC;
 
 -- The checks: each raises an error with our code as its SQLSTATE, or returns.
 
-CREATE FUNCTION pgtrickle.refuse(code text, message text, hint text) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION pgtrickle.refuse(code text, message text, hint text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF hint IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = code, MESSAGE = message;
@@ -60,7 +61,7 @@ $$;
 
 -- A value of a list, in the list's own spelling; NULL if none is given.
 CREATE FUNCTION pgtrickle.check_choice(what text, value text, code text, VARIADIC choices text[]) RETURNS text
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     chosen text;
 BEGIN
@@ -74,7 +75,8 @@ END
 $$;
 
 -- The shape of a schedule; the service knows which cron expressions have times that come.
-CREATE FUNCTION pgtrickle.check_schedule(schedule text) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION pgtrickle.check_schedule(schedule text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     given text := lower(btrim(schedule));
     parts text[];
@@ -173,7 +175,7 @@ $$;
 
 CREATE FUNCTION pgtrickle.check_options(
     schedule text, refresh_mode text, diamond_consistency text, diamond_schedule_policy text, cdc_mode text)
-RETURNS jsonb LANGUAGE plpgsql AS $$
+RETURNS jsonb LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM pgtrickle.check_schedule(schedule);
     IF upper(refresh_mode) = 'IMMEDIATE' AND lower(cdc_mode) = 'wal' THEN
