@@ -28,7 +28,8 @@ WITH RECURSIVE source AS (
     FROM source s JOIN pg_catalog.pg_class c ON c.oid = s.oid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     UNION ALL
     SELECT jsonb_build_array('column', a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod, a.attcollation,
-           a.attgenerated, a.xmin::text, t.typname, t.typnamespace, CASE WHEN a.attgenerated <> '' THEN md5(d.adbin::text) END)
+           a.attgenerated, a.xmin::text, t.typname, t.typnamespace,
+           CASE WHEN a.attgenerated <> '' THEN md5(d.adbin::text) END)
     FROM source s JOIN pg_catalog.pg_attribute a ON a.attrelid = s.oid AND a.attnum = ANY (s.columns::int2[])
     JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
     LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum WHERE NOT a.attisdropped
