@@ -59,12 +59,12 @@ def test_the_tree(trickle: Trickle) -> None:
     rows = trickle._connection.execute("SELECT tree_line, node_type, depth, status FROM pgtrickle.dependency_tree()")
     assert rows.fetchall() == [
         ("public.alone", "stream_table", 0, "INITIALIZING"),
-        ("└── public.other [src]", "source_table", 1, None),
+        ("`-- public.other [src]", "source_table", 1, None),
         ("public.balance", "stream_table", 0, "INITIALIZING"),
-        ("├── public.paid", "stream_table", 1, "INITIALIZING"),
-        ("│   └── public.orders [src]", "source_table", 2, None),
-        ("└── public.refunded", "stream_table", 1, "INITIALIZING"),
-        ("    └── public.orders [src]", "source_table", 2, None),
+        ("|-- public.paid", "stream_table", 1, "INITIALIZING"),
+        ("|   `-- public.orders [src]", "source_table", 2, None),
+        ("`-- public.refunded", "stream_table", 1, "INITIALIZING"),
+        ("    `-- public.orders [src]", "source_table", 2, None),
     ]
 
 

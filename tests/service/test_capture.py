@@ -227,7 +227,7 @@ def test_a_replica_identity_that_is_lost_is_a_loss(made: World, tmp_path: Path) 
         await_mode(made, "WAL", service)
         made.conn.execute("ALTER TABLE t REPLICA IDENTITY NOTHING")
         await_mode(made, "TRIGGER", service)
-    assert "replica identity of t does not cover" in made.history()[-1][2]
+    assert "replica identity of public.t does not cover" in made.history()[-1][2]
     assert needs_reinit(made)
 
 

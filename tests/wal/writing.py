@@ -36,9 +36,9 @@ ALTER TABLE keyless REPLICA IDENTITY FULL;
 ALTER TABLE parted REPLICA IDENTITY FULL;
 ALTER TABLE parted_low REPLICA IDENTITY FULL;
 ALTER TABLE parted_high REPLICA IDENTITY FULL;
-INSERT INTO keyed SELECT nextval('ids'), g % 5, g FROM generate_series(1, 300) AS g;
-INSERT INTO keyless SELECT g % 5, g FROM generate_series(1, 300) AS g;
-INSERT INTO parted SELECT nextval('ids'), g % 5, g FROM generate_series(1, 300) AS g;
+INSERT INTO keyed SELECT nextval('ids'), g % 5, g FROM generate_series(1, 600) AS g;
+INSERT INTO keyless SELECT g % 5, g FROM generate_series(1, 600) AS g;
+INSERT INTO parted SELECT nextval('ids'), g % 5, g FROM generate_series(1, 600) AS g;
 CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP <> 'INSERT' THEN INSERT INTO ledger VALUES (TG_ARGV[0], OLD.rev, -1); END IF;
@@ -126,6 +126,6 @@ class Writer:
             conn.commit()
 
     def _change(self, conn: psycopg.Connection) -> None:
-        several = 60 if self._random.random() < 0.03 else self._random.randint(1, 3)
+        several = 40 if self._random.random() < 0.03 else self._random.randint(1, 3)
         values = {"grp": self._random.randrange(5), "v": self._random.randrange(1000), "n": several}
         conn.execute(db.statement(self._random.choice(OPERATIONS)), values)

@@ -63,6 +63,18 @@ def verdicts(
     return {oid: Eligibility(code is None, reason, hint, code, tuple(them)) for oid, code, reason, hint, them in rows}
 
 
+def still_holds(conn: psycopg.Connection[Any], source_oid: int) -> bool:
+    """Whether the table of a captured source is one that the WAL tells all of, whatever the server is short of now."""
+    row = conn.execute(
+        "SELECT e.code IS NULL OR e.code BETWEEN 'PT264' AND 'PT268' FROM pgtrickle.pgt_change_tracking AS k"
+        " JOIN pg_namespace AS n ON n.nspname = 'pgtrickle'"
+        " CROSS JOIN LATERAL pgtrickle.wal_eligibility(k.source_relid, k.columns, n.nspowner, false) AS e"
+        " WHERE k.source_relid = %s",
+        (source_oid,),
+    ).fetchone()
+    return row is not None and bool(row[0])
+
+
 def require(
     conn: psycopg.Connection[Any], table: Table, columns: Collection[str], *, set_identity: bool = False
 ) -> None:

@@ -42,8 +42,8 @@ def observe(
     current = slot.inspect(conn)
     rows = conn.execute(
         "SELECT k.source_relid, k.cdc_mode, k.transition_started_at, k.next_try_at, clock_timestamp(), g.since,"
-        " d.status, d.error, coalesce(p.lsn >= k.transition_lsn, false),"
-        " EXISTS (SELECT FROM pg_publication_rel AS r WHERE r.oid = k.membership),"
+        " d.status, d.error, d.updated_at, coalesce(p.lsn >= k.transition_lsn, false),"
+        " k.source_relid IN (SELECT r.source_relid FROM pgtrickle.pgt_published AS r),"
         " coalesce(w.standing, 0) = k.trigger_count, k.requested, k.note"
         " FROM pgtrickle.pgt_change_tracking AS k CROSS JOIN pgtrickle.pgt_decoded AS p"
         " LEFT JOIN pgtrickle.pgt_draining AS g USING (source_relid)"
@@ -54,7 +54,7 @@ def observe(
         {"only": source_oid},
     ).fetchall()
     found = []
-    for oid, mode, started, next_try, now, draining, status, error, caught_up, published, stand, *noted in rows:
+    for oid, mode, started, next_try, now, draining, status, error, moved, caught_up, published, stand, *noted in rows:
         if oid not in verdicts:
             continue  # captured since we asked
         situation = Situation(
@@ -65,7 +65,7 @@ def observe(
             published=published,
             decoder=decoder or _decoder_state(status, current),
             caught_up=caught_up,
-            lag_bytes=current.lag_bytes,
+            held_bytes=current.held_bytes,
             limits=_limits(settings),
             now=now,
             triggers_stand=stand,
@@ -73,6 +73,7 @@ def observe(
             transition_started_at=started,
             next_try_at=next_try,
             decoder_error=error,
+            decoder_moved_at=moved,
         )
         found.append(Observed(oid, situation, (noted[0], noted[1])))
     return tuple(found)
@@ -82,7 +83,7 @@ def _asked(conn: psycopg.Connection[Any], settings: Settings) -> dict[int, Asked
     """What each source's consumers ask for together."""
     consumers: defaultdict[int, list[tuple[str, str | None]]] = defaultdict(list)
     for oid, name, requested in conn.execute(
-        "SELECT d.source_relid, format('%I.%I', t.pgt_schema, t.pgt_name), t.requested_cdc_mode"
+        "SELECT d.source_relid, pg_catalog.format('%I.%I', t.pgt_schema, t.pgt_name), t.requested_cdc_mode"
         " FROM pgtrickle.pgt_stream_tables AS t JOIN pgtrickle.pgt_dependencies AS d USING (pgt_id)"
         " WHERE t.effective_mode <> 'FULL' ORDER BY t.pgt_id"
     ):

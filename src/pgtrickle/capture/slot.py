@@ -21,12 +21,13 @@ from pgtrickle.errors import ServerError, StateError
 PLUGIN: Final = "pgoutput"
 GIVE_UP_AFTER_S: Final = 20.0
 _DROP_WITHIN_S: Final = 10.0
-_KEY: Final = "hashtextextended('pgtrickle slot', 0)"  # advisory: makers and droppers of the slot, one at a time
+_KEY: Final = "pg_catalog.hashtextextended('pgtrickle slot', 0)"  # advisory: one maker or dropper of the slot at a time
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The slot as it is; `lag_bytes` is the WAL written since the position that the decoder confirmed."""
+    """The slot as it is; `lag_bytes` is the WAL written since the position that the decoder confirmed, `retained_bytes`
+    that since the oldest transaction still open then, which the server must keep."""
 
     name: str
     state: SlotState
@@ -37,6 +38,11 @@ class Slot:
     confirmed_lsn: str | None = None
     retained_bytes: int = 0
     lag_bytes: int = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """The WAL that the slot holds back: a long open transaction makes it grow however quick the decoder is."""
+        return max(self.lag_bytes, self.retained_bytes)
 
 
 def name(conn: psycopg.Connection[Any]) -> str:

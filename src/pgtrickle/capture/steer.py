@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 
@@ -12,6 +13,30 @@ from pgtrickle.capture.modes import Decision, DecoderState, Step, decide
 from pgtrickle.capture.observe import Observed, observe
 from pgtrickle.config import Settings
 from pgtrickle.errors import Error, StateError
+
+PATIENCE_S: Final = 2.0
+"""How long a step tries to lock its source. Each try holds up the source's writers: better again after a pause."""
+_FIRST_REST_S: Final = 1.0
+_LONGEST_REST_S: Final = 60.0
+
+
+class Rests:
+    """The sources whose last steps failed: each is left alone for a time, longer after each failure. In memory: who
+    forgets it tries once too often."""
+
+    def __init__(self) -> None:
+        self._failures: dict[int, tuple[int, float]] = {}
+
+    def rests(self, source_oid: int) -> bool:
+        """Whether the source is still to be left alone."""
+        return time.monotonic() < self._failures.get(source_oid, (0, 0.0))[1]
+
+    def note(self, steered: Steered) -> None:
+        """Remember how a step went."""
+        failures, _ = self._failures.pop(steered.source_oid, (0, 0.0))
+        if steered.error is not None:
+            rest = min(_FIRST_REST_S * 2 ** min(failures, 10), _LONGEST_REST_S)
+            self._failures[steered.source_oid] = failures + 1, time.monotonic() + rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,24 +49,33 @@ class Steered:
 
 
 def steer(
-    conn: psycopg.Connection[Any], settings: Settings, *, decoder: DecoderState | None = None
+    conn: psycopg.Connection[Any],
+    settings: Settings,
+    *,
+    decoder: DecoderState | None = None,
+    rests: Rests | None = None,
 ) -> tuple[Steered, ...]:
     """Take one step for each source, then drop the slot if nothing needs it and no one reads it. `conn` must be in no
     transaction. Who runs the decoder asks `slot.is_used` whether to go on.
 
     `decoder` is its state if the caller runs it and knows better than what it last recorded of itself: that it is
-    FAILED for good, say, and not about to be started again.
+    FAILED for good, say, and not about to be started again. `rests` goes from round to round: a step that failed is
+    not tried again at once.
     """
+    rests = rests or Rests()
     steered = []
     for each in observe(conn, settings, decoder=decoder):
-        if decide(each.situation).step is Step.STAY:
+        decision = decide(each.situation)
+        if decision.step is not Step.STAY and rests.rests(each.source_oid):
+            steered.append(Steered(each.source_oid, Decision(Step.STAY, f"after a pause: {decision.reason}")))
+            continue
+        if decision.step is Step.STAY:
             steered.append(_step(conn, each, settings))
             continue
         # The steps before this one may have taken their time: look again, at this one only.
-        steered += [
-            _step(conn, again, settings)
-            for again in observe(conn, settings, decoder=decoder, source_oid=each.source_oid)
-        ]
+        for again in observe(conn, settings, decoder=decoder, source_oid=each.source_oid):
+            steered.append(_step(conn, again, settings))
+            rests.note(steered[-1])
     if slot.inspect(conn).active_pid is None:
         slot.drop_if_unused(conn)
     return tuple(steered)
@@ -52,7 +86,13 @@ def _step(conn: psycopg.Connection[Any], source: Observed, settings: Settings) -
     decision = decide(source.situation)
     _note(conn, source, decision)
     try:
-        handover.carry_out(conn, source.source_oid, decision, set_identity=settings.auto_replica_identity)
+        handover.carry_out(
+            conn,
+            source.source_oid,
+            decision,
+            set_identity=settings.auto_replica_identity,
+            give_up_after_s=PATIENCE_S,
+        )
     except (Error, psycopg.Error) as raised:
         if conn.broken:
             raise

@@ -146,7 +146,7 @@ def pending(
         sql.SQL(
             "SELECT {oid}::bigint, count(*), coalesce(bool_or(action = 'T'), false),"
             " coalesce((SELECT CASE WHEN k.cdc_mode = 'WAL' THEN t.truncating * 4 = k.trigger_count"
-            "   AND EXISTS (SELECT FROM pg_publication_rel AS r WHERE r.oid = k.membership)"
+            "   AND EXISTS (SELECT FROM pgtrickle.pgt_published AS r WHERE r.source_relid = k.source_relid)"
             "   AND EXISTS (SELECT FROM pgtrickle.pgt_slot AS s WHERE s.alive)"
             "   ELSE t.enabled = k.trigger_count END"
             "   FROM pgtrickle.pgt_change_tracking AS k, (SELECT count(*) AS enabled,"

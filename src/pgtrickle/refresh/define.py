@@ -102,7 +102,7 @@ def redefine(
         record.redefine(connection, stream.pgt_id, _definition(connection, text, path, compiled, mode))
         record.mark_reinit(connection, stream.pgt_id, reason)
         _build(connection, prepared, mode, settings)
-        _release(connection, before)
+        triggers.detach_all(connection, before)
 
 
 def ask_for(connection: Connection, stream: StreamTable, cdc_mode: str, settings: Settings) -> None:
@@ -119,22 +119,31 @@ def ask_for(connection: Connection, stream: StreamTable, cdc_mode: str, settings
 def drop(connection: Connection, stream: StreamTable, *, cascade: bool) -> list[str]:
     """Drops a stream table and, with `cascade`, those built on it; returns their names."""
     with connection.transaction():
-        wait_for_refresh(connection, stream.pgt_id, str(stream))
-        dropped: list[str] = []
-        for consumer in catalog.consumers_of(connection, stream.pgt_relid):
-            if not cascade:
-                raise StateError(
-                    f"the stream table {consumer} reads {stream}",
-                    code="PT303",
-                    hint="drop it first, or drop with cascade",
-                )
-            dropped += drop(connection, consumer, cascade=True)
-        sources = [dependency.source_relid for dependency in catalog.dependencies(connection, stream.pgt_id)]
-        record.unregister(connection, stream.pgt_id)
-        state.drop(connection, stream.pgt_id)
-        _drop_storage(connection, stream, cascade=cascade)
-        _release(connection, sources)
-    return [*dropped, str(stream)]
+        dropped, sources = _drop(connection, stream, cascade=cascade)
+        triggers.detach_all(connection, sources)  # last, and all at once: no source stays locked while we wait
+    return dropped
+
+
+def _drop(connection: Connection, stream: StreamTable, *, cascade: bool) -> tuple[list[str], set[int]]:
+    """Drops all but the capture of the sources; returns the names of the stream tables, and those sources."""
+    wait_for_refresh(connection, stream.pgt_id, str(stream))
+    dropped: list[str] = []
+    sources: set[int] = set()
+    for consumer in catalog.consumers_of(connection, stream.pgt_relid):
+        if not cascade:
+            raise StateError(
+                f"the stream table {consumer} reads {stream}",
+                code="PT303",
+                hint="drop it first, or drop with cascade",
+            )
+        names, read = _drop(connection, consumer, cascade=True)
+        dropped += names
+        sources |= read
+    sources |= {dependency.source_relid for dependency in catalog.dependencies(connection, stream.pgt_id)}
+    record.unregister(connection, stream.pgt_id)
+    state.drop(connection, stream.pgt_id)
+    _drop_storage(connection, stream, cascade=cascade)
+    return [*dropped, str(stream)], sources
 
 
 def _compile(connection: Connection, query: str, search_path: str, refresh_mode: str) -> tuple[Compiled, Mode]:
@@ -213,12 +222,6 @@ def _build(connection: Connection, prepared: Prepared, mode: Mode, settings: Set
         state.create(connection, kept, looked_up=kept.aggregate in joined)
     wanted = {source.table: [column.name for column in source.columns] for source in prepared.compiled.analysis.sources}
     triggers.attach_all(connection, wanted, trigger_mode=settings.cdc_trigger_mode)
-
-
-def _release(connection: Connection, sources: list[int]) -> None:
-    """Ends capture of the sources that no stream table needs any more."""
-    for oid in sorted(sources):
-        triggers.detach(connection, oid)
 
 
 def _require_free(connection: Connection, schema: str, name: str) -> None:

@@ -7,6 +7,7 @@ brought into it by a copy. A table in FULL mode has no buffers; it is compared w
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -70,15 +71,21 @@ def _verify(
                 return None
             window = stack.enter_context(opened(_completed(window, stream, patience_s)))
         pending = window.pending()
-        if not all(found.captured for found in pending.values()):
-            raise StateError(
-                f"{stream} cannot be compared at its snapshot: changes of a source were not captured for a time",
-                code="PT346",
-                hint="Refresh it: it is computed anew then.",
-            )
         if any(found.truncated for found in pending.values()):
             return _answer(reader, stream, prepared, whole_sql(prepared), "the present")
+        _require_captured(stream, prepared, [oid for oid, found in pending.items() if not found.captured])
         return _answer(reader, stream, prepared, _query_at(reader, prepared, window), "its snapshot")
+
+
+def _require_captured(stream: StreamTable, prepared: Prepared, missed: Collection[int]) -> None:
+    """Without all changes since its snapshot, what the sources were then is not known."""
+    if missed:
+        names = ", ".join(str(table) for table in prepared.sources if table.oid in missed)
+        raise StateError(
+            f"{stream} cannot be compared at its snapshot: changes of {names} were not captured for a time",
+            code="PT346",
+            hint="Refresh it: it is computed anew.",
+        )
 
 
 def _since_last_refresh(connections: Connections, stream: StreamTable, prepared: Prepared) -> Window:

@@ -230,7 +230,7 @@ def _wait(aside: Connection, target: str, sources: list[int], patience_s: float)
         row = aside.execute(
             "SELECT coalesce(p.lsn >= %(target)s::pg_lsn, false), coalesce(s.alive, false) AND NOT EXISTS ("
             "   SELECT FROM pgtrickle.pgt_change_tracking AS k WHERE k.source_relid = ANY(%(sources)s::oid[])"
-            "   AND k.cdc_mode = 'WAL' AND k.membership NOT IN (SELECT oid FROM pg_publication_rel)),"
+            "   AND k.cdc_mode = 'WAL' AND k.source_relid NOT IN (SELECT source_relid FROM pgtrickle.pgt_published)),"
             " coalesce(s.active, false),"
             " pg_wal_lsn_diff(%(target)s::pg_lsn, p.lsn)::bigint, d.error"
             " FROM pgtrickle.pgt_decoded AS p LEFT JOIN pgtrickle.pgt_slot AS s ON true"

@@ -27,10 +27,10 @@ class Levels:
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """What was measured: the slot's lag (None: there is no slot), and the rows in each source's buffer."""
+    """What was measured: what the slot holds back (None: there is none), and the rows in each source's buffer."""
 
     slot_name: str
-    lag_bytes: int | None
+    held_bytes: int | None
     buffer_rows: Mapping[str, int]
 
 
@@ -45,7 +45,7 @@ def alerts(before: Levels, now: Measures, settings: Settings) -> tuple[Levels, t
         "slot_lag_warning": settings.slot_lag_warning_threshold_mb << 20,
         "slot_lag_critical": settings.slot_lag_critical_threshold_mb << 20,
     }
-    lag = now.lag_bytes or 0
+    lag = now.held_bytes or 0
     levels = Levels(
         frozenset(event for event, mark in marks.items() if past(event in before.lag, lag, mark)),
         frozenset(

@@ -23,7 +23,7 @@ WAKE_CHANNEL: Final = "pg_trickle_wake"
 """NOTIFY on it has the service look at once, and not at its next turn."""
 ASK_AGAIN_S: Final = 1.0
 BEAT_S: Final = 1.0
-_KEY: Final = "hashtextextended('pgtrickle service', 0)"  # also in the view that tells whether a service runs
+_KEY: Final = "pg_catalog.hashtextextended('pgtrickle service', 0)"  # also in the view that tells whether one runs
 _CLIENT_KEEPALIVES: Final = {
     "keepalives": 1,
     "keepalives_idle": 5,
@@ -93,7 +93,7 @@ def acquire(dsn: str, stop: threading.Event, waiting: Callable[[str], None]) -> 
 
 def _connect(dsn: str) -> db.Connection:
     """A session that notices when the other side is gone, and is noticed when we are."""
-    conn = db.connect(make_conninfo(dsn, **_CLIENT_KEEPALIVES), application_name="pgtrickle lease")
+    conn = db.connect(make_conninfo(dsn, **_CLIENT_KEEPALIVES), application_name="pgtrickle lease", own_path=True)
     try:
         conn.execute(db.statement(_SERVER_KEEPALIVES))
     except BaseException:

@@ -37,7 +37,7 @@ from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.scheduler import diamonds, rights
 
 MOST_ATTEMPTS: Final = 3
-_LOCK: Final = sql.SQL("hashtextextended('pgtrickle requests', 0)")
+_LOCK: Final = sql.SQL("pg_catalog.hashtextextended('pgtrickle requests', 0)")
 _FLAGS: Final = frozenset({"cascade", "initialize"})
 _OF_DIAMONDS: Final = ("diamond_consistency", "diamond_schedule_policy")
 _BY_FUNCTION: Final = "Make requests by the functions of the schema pgtrickle."

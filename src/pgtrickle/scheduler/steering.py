@@ -15,7 +15,7 @@ import psycopg
 from pgtrickle import db
 from pgtrickle.capture import slot
 from pgtrickle.capture.modes import SlotState, Step
-from pgtrickle.capture.steer import Steered, steer
+from pgtrickle.capture.steer import Rests, Steered, steer
 from pgtrickle.catalog import writer as record
 from pgtrickle.config import Settings
 from pgtrickle.scheduler.alerts import Levels, Measures, alerts
@@ -33,6 +33,7 @@ class Steering:
         self._conn: db.Connection | None = None
         self._decoding = Decoding(dsn)
         self._levels = Levels()
+        self._rests = Rests()
 
     @property
     def backend_pids(self) -> tuple[int, ...]:
@@ -44,7 +45,7 @@ class Steering:
         """One look at everything; true if something moved, and what follows should not wait."""
         conn = self._connection()
         state = self._decoding.follow(conn)
-        steered = steer(conn, settings, decoder=state)
+        steered = steer(conn, settings, decoder=state, rests=self._rests)
         for each in steered:
             _tell(each)
         record.note_decoded(conn)
@@ -62,7 +63,7 @@ class Steering:
 
     def _connection(self) -> db.Connection:
         if self._conn is None or self._conn.closed:
-            self._conn = db.connect(self._dsn, application_name="pgtrickle capture")
+            self._conn = db.connect(self._dsn, application_name="pgtrickle capture", own_path=True)
         return self._conn
 
     def _alert(self, conn: db.Connection, settings: Settings) -> None:
@@ -73,15 +74,15 @@ class Steering:
 
 
 def _measure(conn: psycopg.Connection[Any]) -> Measures:
-    """The slot's lag, and how full the buffers are: by the statistics, which cost nothing."""
+    """What the slot holds back, and how full the buffers are: by the statistics, which cost nothing."""
     current = slot.inspect(conn)
     rows = conn.execute(
-        "SELECT coalesce(format('%I.%I', n.nspname, c.relname), k.source_relid::text),"
+        "SELECT CASE WHEN c.oid IS NULL THEN k.source_relid::text ELSE format('%I.%I', n.nspname, c.relname) END,"
         " pg_stat_get_live_tuples(to_regclass(k.buffer_name)) FROM pgtrickle.pgt_change_tracking AS k"
         " LEFT JOIN pg_class AS c ON c.oid = k.source_relid LEFT JOIN pg_namespace AS n ON n.oid = c.relnamespace"
     ).fetchall()
-    lag = current.lag_bytes if current.state is not SlotState.ABSENT else None
-    return Measures(current.name, lag, {str(source): int(count or 0) for source, count in rows})
+    held = current.held_bytes if current.state is not SlotState.ABSENT else None
+    return Measures(current.name, held, {str(source): int(count or 0) for source, count in rows})
 
 
 def _tell(steered: Steered) -> None:

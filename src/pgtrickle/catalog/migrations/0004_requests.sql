@@ -49,7 +49,8 @@ GRANT INSERT (kind, args) ON pgtrickle.pgt_requests TO PUBLIC;
 
 -- The checks: each raises an error with our code as its SQLSTATE, or returns.
 
-CREATE FUNCTION pgtrickle.refuse(code text, message text, hint text) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION pgtrickle.refuse(code text, message text, hint text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF hint IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = code, MESSAGE = message;
@@ -60,7 +61,7 @@ $$;
 
 -- A value of a list, in the list's own spelling; NULL if none is given.
 CREATE FUNCTION pgtrickle.check_choice(what text, value text, code text, VARIADIC choices text[]) RETURNS text
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     chosen text;
 BEGIN
@@ -74,7 +75,8 @@ END
 $$;
 
 -- The shape of a schedule; the service knows which cron expressions have times that come.
-CREATE FUNCTION pgtrickle.check_schedule(schedule text) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION pgtrickle.check_schedule(schedule text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     given text := lower(btrim(schedule));
     parts text[];
@@ -142,13 +144,13 @@ BEGIN
         PERFORM pgtrickle.refuse('PT005', coalesce('there is no schema ' || place, 'no schema to create it in'),
                                  'Write schema.name, with a schema that exists.');
     END IF;
-    full_name := format('%I.%I', place, parts[cardinality(parts)]);
+    full_name := pg_catalog.format('%I.%I', place, parts[cardinality(parts)]);
     IF NOT has_schema_privilege(to_regnamespace(quote_ident(place))::oid, 'CREATE') THEN
         PERFORM pgtrickle.refuse('PT402', format('this role may not create tables in schema %s', place),
                                  format('GRANT CREATE ON SCHEMA %I to it.', place));
     END IF;
     IF to_regclass(full_name) IS NOT NULL THEN
-        PERFORM pgtrickle.refuse('PT302', format('%s exists already', full_name), 'Choose another name.');
+        PERFORM pgtrickle.refuse('PT302', pg_catalog.format('%s exists already', full_name), 'Choose another name.');
     END IF;
     RETURN full_name;
 END
@@ -160,7 +162,7 @@ DECLARE
     full_name text;
     owner oid;
 BEGIN
-    SELECT format('%I.%I', t.pgt_schema, t.pgt_name), c.relowner INTO full_name, owner
+    SELECT pg_catalog.format('%I.%I', t.pgt_schema, t.pgt_name), c.relowner INTO full_name, owner
     FROM pgtrickle.pgt_stream_tables AS t LEFT JOIN pg_class AS c ON c.oid = t.pgt_relid
     WHERE t.pgt_id = pgtrickle.pgt_id_of(name);
     IF owner IS NULL OR NOT pg_has_role(owner, 'USAGE') THEN
@@ -173,7 +175,7 @@ $$;
 
 CREATE FUNCTION pgtrickle.check_options(
     schedule text, refresh_mode text, diamond_consistency text, diamond_schedule_policy text, cdc_mode text)
-RETURNS jsonb LANGUAGE plpgsql AS $$
+RETURNS jsonb LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM pgtrickle.check_schedule(schedule);
     IF upper(refresh_mode) = 'IMMEDIATE' AND lower(cdc_mode) = 'wal' THEN
@@ -303,18 +305,18 @@ RETURNS TABLE (tree_line text, node text, node_type text, depth integer, status 
 LANGUAGE sql STABLE AS $$
     WITH RECURSIVE edges AS (
         SELECT t.pgt_relid AS reader, d.source_relid AS source,
-               format('%I.%I', d.source_schema, d.source_name) AS name,
+               pg_catalog.format('%I.%I', d.source_schema, d.source_name) AS name,
                row_number() OVER (PARTITION BY d.pgt_id ORDER BY d.source_schema, d.source_name) AS place,
                row_number() OVER (PARTITION BY d.pgt_id ORDER BY d.source_schema DESC, d.source_name DESC) = 1 AS last
         FROM pgtrickle.pgt_dependencies AS d JOIN pgtrickle.pgt_stream_tables AS t USING (pgt_id)
     ), tree AS (
-        SELECT t.pgt_relid AS relid, format('%I.%I', t.pgt_schema, t.pgt_name) AS name, '' AS branch, '' AS stem,
+        SELECT t.pgt_relid AS relid, pg_catalog.format('%I.%I', t.pgt_schema, t.pgt_name) AS name, '' AS branch, '' AS stem,
                ARRAY[row_number() OVER (ORDER BY t.pgt_schema, t.pgt_name)] AS place, ARRAY[t.pgt_relid] AS way
         FROM pgtrickle.pgt_stream_tables AS t
         WHERE NOT EXISTS (SELECT FROM edges AS e WHERE e.source = t.pgt_relid AND e.reader <> t.pgt_relid)
         UNION ALL
-        SELECT e.source, e.name, tree.stem || CASE WHEN e.last THEN '└── ' ELSE '├── ' END,
-               tree.stem || CASE WHEN e.last THEN '    ' ELSE '│   ' END, tree.place || e.place, tree.way || e.source
+        SELECT e.source, e.name, tree.stem || CASE WHEN e.last THEN '`-- ' ELSE '|-- ' END,
+               tree.stem || CASE WHEN e.last THEN '    ' ELSE '|   ' END, tree.place || e.place, tree.way || e.source
         FROM tree JOIN edges AS e ON e.reader = tree.relid
         WHERE e.source <> ALL (tree.way)
     )
@@ -345,18 +347,18 @@ CREATE FUNCTION pgtrickle.explain_st(name text) RETURNS TABLE (property text, va
     SELECT p.property, p.value
     FROM pgtrickle.pgt_stream_tables AS t
     CROSS JOIN LATERAL (
-        SELECT string_agg(format('%I.%I (%s) by %s', d.source_schema, d.source_name,
+        SELECT string_agg(pg_catalog.format('%I.%I (%s) by %s', d.source_schema, d.source_name,
                                  array_to_string(d.columns_used, ', '), d.cdc_mode),
                           E'\n' ORDER BY d.source_schema, d.source_name) AS sources
         FROM pgtrickle.pgt_dependencies AS d WHERE d.pgt_id = t.pgt_id
     ) AS d
     CROSS JOIN LATERAL (
-        SELECT string_agg(format('%I.%I', u.pgt_schema, u.pgt_name), ', ' ORDER BY u.pgt_schema, u.pgt_name) AS readers
+        SELECT string_agg(pg_catalog.format('%I.%I', u.pgt_schema, u.pgt_name), ', ' ORDER BY u.pgt_schema, u.pgt_name) AS readers
         FROM pgtrickle.pgt_dependencies AS r JOIN pgtrickle.pgt_stream_tables AS u USING (pgt_id)
         WHERE r.source_relid = t.pgt_relid
     ) AS r
     CROSS JOIN LATERAL (VALUES
-        (1, 'name', format('%I.%I', t.pgt_schema, t.pgt_name)),
+        (1, 'name', pg_catalog.format('%I.%I', t.pgt_schema, t.pgt_name)),
         (2, 'defining query', t.defining_query),
         (3, 'as PostgreSQL reads it', t.normalized_query),
         (4, 'refresh mode', t.refresh_mode),

@@ -4,7 +4,7 @@
 CREATE FUNCTION pgtrickle.service_pid() RETURNS integer LANGUAGE sql STABLE AS $$
     SELECT l.pid FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database
     WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND d.datname = current_database()
-      AND (l.classid::bigint << 32) | l.objid::bigint = hashtextextended('pgtrickle service', 0)
+      AND (l.classid::bigint << 32) | l.objid::bigint = pg_catalog.hashtextextended('pgtrickle service', 0)
     LIMIT 1
 $$;
 
@@ -14,7 +14,7 @@ CREATE FUNCTION pgtrickle.health_check()
 RETURNS TABLE (check_name text, severity text, detail text)
 LANGUAGE sql STABLE AS $$
     WITH streams AS (
-        SELECT t.*, format('%I.%I', t.pgt_schema, t.pgt_name) AS name, now() - t.data_timestamp AS age,
+        SELECT t.*, pg_catalog.format('%I.%I', t.pgt_schema, t.pgt_name) AS name, now() - t.data_timestamp AS age,
                CASE WHEN lower(t.schedule) ~ '^(\d+d)?(\d+h)?(\d+m)?(\d+s)?$' THEN lower(t.schedule)::interval END
                AS period
         FROM pgtrickle.pgt_stream_tables AS t
@@ -26,22 +26,22 @@ LANGUAGE sql STABLE AS $$
         WHERE lower(pgtrickle.setting('enabled', 'on')) IN ('false', 'off', 'no', '0', 'f', 'n')
         UNION ALL
         SELECT 'stream_tables', CASE WHEN s.last_error IS NULL THEN 'WARN' ELSE 'ERROR' END,
-               format('%s is in state %s', s.name, s.status) || coalesce(': ' || s.last_error, '')
+               pg_catalog.format('%s is in state %s', s.name, s.status) || coalesce(': ' || s.last_error, '')
         FROM streams AS s WHERE s.status IN ('ERROR', 'SUSPENDED') OR s.consecutive_errors > 0
         UNION ALL
-        SELECT 'staleness', 'ERROR', format('%s is %s old, and should be refreshed every %s', s.name,
+        SELECT 'staleness', 'ERROR', pg_catalog.format('%s is %s old, and should be refreshed every %s', s.name,
                                             date_trunc('second', s.age), s.schedule)
         FROM streams AS s
         WHERE s.is_populated AND s.status <> 'SUSPENDED' AND s.age > 2 * s.period + interval '10 s'
         UNION ALL
-        SELECT 'reinitialization', 'WARN', format('%s will be computed anew: %s', s.name, s.reinit_reason)
+        SELECT 'reinitialization', 'WARN', pg_catalog.format('%s will be computed anew: %s', s.name, s.reinit_reason)
         FROM streams AS s WHERE s.needs_reinit
         UNION ALL
         SELECT 'capture', CASE WHEN h.alert = 'slot_lag_warning' THEN 'WARN' ELSE 'ERROR' END,
-               format('%s (%s): %s', h.source_table, h.cdc_mode, h.alert)
+               pg_catalog.format('%s (%s): %s', h.source_table, h.cdc_mode, h.alert)
         FROM pgtrickle.check_cdc_health() AS h WHERE h.alert IS NOT NULL
         UNION ALL
-        SELECT 'slot', 'WARN', format('%s holds back %s of WAL, and no source counts on it: a service drops it',
+        SELECT 'slot', 'WARN', pg_catalog.format('%s holds back %s of WAL, and no source counts on it: a service drops it',
                                       h.slot_name, pg_size_pretty(h.retained_wal_bytes))
         FROM pgtrickle.slot_health() AS h WHERE h.sources = 0
         UNION ALL
