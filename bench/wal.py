@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -76,11 +76,13 @@ class Captured:
 @contextmanager
 def _captured(dsn: str) -> Iterator[Captured]:
     with db.connect(dsn) as connection, pgtrickle.connect(dsn) as trickle:
-        for table in ("plain", "captured"):
+        for table in ("plain", "captured", "peer"):
             connection.execute(db.statement(f"CREATE TABLE {table} {_TABLE}"))
             connection.execute(db.statement(f"INSERT INTO {table} {_FILL}(1, {ACCOUNTS}) AS g"))
             connection.execute(db.statement(f"VACUUM ANALYZE {table}"))
         connection.execute("ALTER TABLE captured REPLICA IDENTITY FULL")
+        connection.execute("ALTER TABLE peer REPLICA IDENTITY FULL")
+        connection.execute("CREATE PUBLICATION peer FOR TABLE peer")
         trickle.create_stream_table("consumer", "SELECT * FROM captured", refresh_mode="DIFFERENTIAL", initialize=False)
         oid = int(str(db.scalar(connection, "SELECT 'captured'::regclass::oid::bigint")))
         with service(dsn) as process:
@@ -105,9 +107,10 @@ def _latencies(captured: Captured) -> Iterator[Figure]:
 
 
 def _writes(captured: Captured) -> Iterator[Figure]:
-    """pgbench on the three, in turn; each round begins with another one. What REPLICA IDENTITY FULL costs is part of
-    what capture costs: the table that is not captured does not have it."""
-    ways = ("plain", "wal", "trigger")
+    """pgbench on the four, in turn; each round begins with another one. What REPLICA IDENTITY FULL costs is part of
+    what capture costs: the table that is not captured does not have it. The peer, pg_recvlogical that throws all away,
+    shows what the server's own decoding costs: no reader of the WAL can cost writers less."""
+    ways = ("plain", "wal", "trigger", "peer")
     rates: dict[str, list[float]] = {way: [] for way in ways}
     for round_ in range(PGBENCH_ROUNDS):
         for turn in range(len(ways)):
@@ -115,17 +118,41 @@ def _writes(captured: Captured) -> Iterator[Figure]:
             captured.move("wal" if way == "wal" else "trigger")
             captured.connection.execute(db.statement(f"TRUNCATE pgtrickle_changes.changes_{captured.oid}"))
             captured.connection.execute("CHECKPOINT")
-            rates[way].append(_pgbench(captured.dsn, "plain" if way == "plain" else "captured"))
-    for way, name in zip(ways, ("not captured", "captured from the WAL", "captured by triggers"), strict=True):
+            with _peer(captured) if way == "peer" else nullcontext():
+                rates[way].append(_pgbench(captured.dsn, way if way in ("plain", "peer") else "captured"))
+    names = ("not captured", "captured from the WAL", "captured by triggers", "read by pg_recvlogical")
+    for way, name in zip(ways, names, strict=True):
         yield Figure(f"pgbench, single-row writes, {CLIENTS} clients, {name}", median(rates[way]), "tx/s")
-    for way, goal in (("wal", "at least 0.95"), ("trigger", "")):
+    for way, goal in (("wal", "at least 0.95"), ("trigger", ""), ("peer", "")):
         ratios = [ours / plain for ours, plain in zip(rates[way], rates["plain"], strict=True)]
         yield Figure(f"pgbench, {way} / not captured, median of the rounds", median(ratios), "×", goal)
 
 
+@contextmanager
+def _peer(captured: Captured) -> Iterator[None]:
+    """pg_recvlogical on a slot of its own."""
+    captured.connection.execute("SELECT pg_create_logical_replication_slot('peer', 'pgoutput')")
+    options = ("proto_version=1", "publication_names=peer", "binary=true")
+    command = [str(_program("pg_recvlogical")), "-d", captured.dsn, "--slot", "peer", "--start", "-f", os.devnull]
+    reader = subprocess.Popen([*command, *(part for each in options for part in ("-o", each))], stderr=subprocess.PIPE)
+    try:
+        reading = "SELECT active FROM pg_replication_slots WHERE slot_name = 'peer'"
+        wait_until(lambda: db.scalar(captured.connection, reading), "pg_recvlogical")
+        yield
+    finally:
+        reader.terminate()
+        reader.communicate()
+        wait_until(lambda: not db.scalar(captured.connection, reading), "the end of pg_recvlogical")
+        captured.connection.execute("SELECT pg_drop_replication_slot('peer')")
+
+
+def _program(name: str) -> Path:
+    return binaries(18, choose_account(Path(tempfile.gettempdir()))) / name
+
+
 def _pgbench(dsn: str, table: str) -> float:
     """Transactions a second; each changes one row or adds one."""
-    program = binaries(18, choose_account(Path(tempfile.gettempdir()))) / "pgbench"
+    program = _program("pgbench")
     with tempfile.TemporaryDirectory() as directory:
         command = [str(program), "-n", "-M", "prepared", "-c", str(CLIENTS), "-j", "2", "-T", str(PGBENCH_SECONDS)]
         for number, write in enumerate(_WRITES):

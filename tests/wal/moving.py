@@ -69,8 +69,8 @@ class Moving:
         with db.connect(self.dsn) as conn:
             name = slot.name(conn)
             while not self._stop.wait(0.02):
-                if slot.inspect(conn).state is not SlotState.ALIVE:
-                    continue
+                if slot.inspect(conn).state is not SlotState.ALIVE or not slot.is_used(conn):
+                    continue  # as the service does: a slot that no source counts on is about to be dropped
                 try:
                     Decoder(self.dsn, name, name).run(self._stop)
                 except (Error, psycopg.Error) as error:

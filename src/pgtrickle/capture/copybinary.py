@@ -154,7 +154,7 @@ class Route:
         if self._bulk and len(rows) >= BULK_ROWS:
             rows = self._transcode(rows, target.insert_head, target.nulls)
         for row in rows:
-            new = self._pick(pgoutput.insert(row, 0, self.text))
+            new = self._pick(pgoutput.insert(row, 0, self.text))  # never UNCHANGED, which join() would refuse
             target.rows += b"".join((target.insert_head, *new, target.nulls))  # type: ignore[arg-type]
 
     def deletes(self, rows: list[bytes]) -> None:
@@ -193,7 +193,7 @@ class Route:
                 continue
             if UNCHANGED in new:
                 new = [before if after is UNCHANGED else after for before, after in zip(old, new, strict=True)]
-            after, before = self._pick(new), self._pick(old)
+            after, before = self._pick(new), self._pick(old)  # no UNCHANGED is left in them
             if after != before:
                 target.rows += b"".join((target.update_head, *after, *before))  # type: ignore[arg-type]
 

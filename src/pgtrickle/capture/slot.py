@@ -7,7 +7,6 @@ those running when its making began have ended before that point is reached, whi
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,12 +14,12 @@ import psycopg
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
+from pgtrickle import slots
 from pgtrickle.capture.modes import SlotState
 from pgtrickle.errors import ServerError, StateError
 
 PLUGIN: Final = "pgoutput"
 GIVE_UP_AFTER_S: Final = 20.0
-_DROP_WITHIN_S: Final = 10.0
 _KEY: Final = "pg_catalog.hashtextextended('pgtrickle slot', 0)"  # advisory: one maker or dropper of the slot at a time
 
 
@@ -186,25 +185,11 @@ def _create_slot(conn: psycopg.Connection[Any], slot: str, give_up_after_s: floa
 
 
 def _drop_slot(conn: psycopg.Connection[Any], slot: Slot) -> None:
-    """Drop the slot, disconnecting its reader: it would be an error while it is being read."""
-    deadline = time.monotonic() + _DROP_WITHIN_S
-    while True:
-        conn.execute(
-            "SELECT pg_terminate_backend(active_pid, 1000) FROM pg_replication_slots"
-            " WHERE slot_name = %s AND active_pid IS NOT NULL AND active_pid <> pg_backend_pid()",
-            (slot.name,),
-        )
-        try:
-            with conn.transaction():
-                conn.execute("SELECT pg_drop_replication_slot(%s)", (slot.name,))
-            return
-        except psycopg.errors.UndefinedObject:
-            return
-        except psycopg.errors.ObjectInUse as error:
-            if time.monotonic() > deadline:
-                raise ServerError(
-                    f"the replication slot {slot.name} cannot be dropped: {error.diag.message_primary}",
-                    code="PT404",
-                    hint="Stop whoever reads it, then try again.",
-                ) from error
-        time.sleep(0.05)
+    try:
+        slots.drop(conn, slot.name)
+    except psycopg.errors.ObjectInUse as error:
+        raise ServerError(
+            f"the replication slot {slot.name} cannot be dropped: {error.diag.message_primary}",
+            code="PT404",
+            hint="Stop whoever reads it, then try again.",
+        ) from error

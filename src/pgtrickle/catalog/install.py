@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +14,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
+from pgtrickle import slots
 from pgtrickle.catalog import ddl
 from pgtrickle.errors import ServerError, StateError
 
@@ -25,7 +25,6 @@ _LOCK: Final = 0x7067_7472_6963_6B6C  # "pgtrickl": one installer or remover at 
 
 
 _SLOT: Final = "replication slot"
-_DROP_SLOT_WITHIN_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,27 +241,15 @@ def _removals(conn: psycopg.Connection[Any], drop_stream_tables: bool) -> list[t
 
 
 def _drop_slot(conn: psycopg.Connection[Any], name: str) -> None:
-    """Drop the slot, disconnecting a decoder that reads it: one still running finds no catalog and ends."""
-    deadline = time.monotonic() + _DROP_SLOT_WITHIN_S
-    while True:
-        try:
-            conn.execute(
-                "SELECT pg_terminate_backend(active_pid, 1000) FROM pg_replication_slots"
-                " WHERE slot_name = %s AND active_pid IS NOT NULL",
-                (name,),
-            )
-            conn.execute("SELECT pg_drop_replication_slot(%s)", (name,))
-            return
-        except psycopg.errors.UndefinedObject:
-            return
-        except (psycopg.errors.ObjectInUse, psycopg.errors.InsufficientPrivilege) as error:
-            if isinstance(error, psycopg.errors.InsufficientPrivilege) or time.monotonic() > deadline:
-                raise ServerError(
-                    f"all is removed but the replication slot {name}, which keeps WAL: {error.diag.message_primary}",
-                    code="PT405",
-                    hint=f"Stop the service, then SELECT pg_drop_replication_slot('{name}').",
-                ) from error
-        time.sleep(0.05)
+    """Last of all; a decoder that still runs finds no catalog and ends."""
+    try:
+        slots.drop(conn, name)
+    except (psycopg.errors.ObjectInUse, psycopg.errors.InsufficientPrivilege) as error:
+        raise ServerError(
+            f"all is removed but the replication slot {name}, which keeps WAL: {error.diag.message_primary}",
+            code="PT405",
+            hint=f"Stop the service, then SELECT pg_drop_replication_slot('{name}').",
+        ) from error
 
 
 def _stream_tables(conn: psycopg.Connection[Any], drop: bool) -> list[tuple[Removal, sql.Composed | None]]:

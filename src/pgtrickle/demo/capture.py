@@ -14,7 +14,7 @@ from pgtrickle.db import Connection
 from pgtrickle.scheduler.rounds import Rounds
 from pgtrickle.scheduler.steering import Steering
 
-_SETTLE_WITHIN_S = 20.0
+_SETTLE_WITHIN_S = 60.0
 _STOP_WITHIN_S = 30.0
 
 

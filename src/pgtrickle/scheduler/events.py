@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 _LOG: Final = logging.getLogger("pgtrickle.service")
+_LOG.addHandler(logging.NullHandler())  # nothing is printed unless the process asks for it
 
 
 def say(event: str, level: int = logging.INFO, *, error: BaseException | None = None, **facts: object) -> None:
