@@ -18,8 +18,21 @@ from typing import Any
 
 from sqlglot import exp
 
-from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus
-from pgtrickle.query.operators import Aggregate, AggregateCall, Filter, InnerJoin, Operator, Project, Scan, UnionAll
+from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus, Rematch
+from pgtrickle.query.operators import (
+    Aggregate,
+    AggregateCall,
+    Filter,
+    InnerJoin,
+    LeftJoin,
+    Match,
+    MatchKind,
+    Operator,
+    Project,
+    Repeat,
+    Scan,
+    UnionAll,
+)
 from tests.delta.expressions import EXACT, NotInterpretedError, convert, divide, parse, value_of
 from tests.delta.expressions import evaluate as evaluate_expression
 
@@ -145,6 +158,50 @@ def _(op: InnerJoin, world: World, at: Moment | None = None) -> ZSet:
 
 def _holds(condition: str, names: tuple[str, ...], row: Row) -> bool:
     return evaluate_expression(condition, dict(zip(names, row, strict=True))) is True
+
+
+@evaluate.register
+def _(op: LeftJoin, world: World, at: Moment | None = None) -> ZSet:
+    return _pair_up(op, evaluate(op.left, world, at), evaluate(op.right, world, at))
+
+
+@evaluate.register
+def _(op: Match, world: World, at: Moment | None = None) -> ZSet:
+    return _pair_up(op, evaluate(op.left, world, at), evaluate(op.right, world, at))
+
+
+@evaluate.register
+def _(op: Rematch, world: World, at: Moment | None = None) -> ZSet:
+    left = evaluate(op.left, world, at)
+    before = evaluate(op.join.right, world, Moment.BEFORE)
+    after = add(before, evaluate(op.delta, world, at))
+    return add(_pair_up(op.join, left, after), negate(_pair_up(op.join, left, before)))
+
+
+def _pair_up(op: LeftJoin | Match, left: ZSet, right: ZSet) -> ZSet:
+    """The join of weighted rows (left) with rows that are there (right)."""
+    names = op.left.names + op.right.names
+    found: list[tuple[Row, int]] = []
+    for row, weight in left.items():
+        matches = {
+            other: number
+            for other, number in right.items()
+            if op.condition is None or _holds(op.condition.sql, names, row + other)
+        }
+        if isinstance(op, LeftJoin):
+            padding = (None,) * len(op.right.columns)
+            found += [(row + other, weight * number) for other, number in (matches or {padding: 1}).items()]
+        elif op.kind is MatchKind.MARK:
+            found.append(((*row, bool(matches)), weight))
+        elif bool(matches) == (op.kind is MatchKind.SEMI):
+            found.append((row, weight))
+    return collect(found)
+
+
+@evaluate.register
+def _(op: Repeat, world: World, at: Moment | None = None) -> ZSet:
+    place = op.names.index(op.times)
+    return collect((row, weight * max(row[place] or 0, 0)) for row, weight in evaluate(op.input, world, at).items())
 
 
 @evaluate.register

@@ -103,3 +103,107 @@ SELECT count(*) AS n, max(x) FROM (SELECT 1 AS x FROM items UNION ALL SELECT id 
 SELECT id FROM customers WHERE id = 1 AND false
 
 SELECT plus_one(sum(amount)::int) AS p FROM items GROUP BY order_id
+
+SELECT c.id, c.name, o.note FROM customers c LEFT JOIN orders o ON o.customer = c.id
+
+SELECT c.id, o.note FROM customers c RIGHT JOIN orders o ON o.customer = c.id AND c.region = 'north'
+
+SELECT c.id, o.id AS oid, c.name, o.note FROM customers c FULL JOIN orders o ON o.customer = c.id
+
+SELECT c.id, o.note, i.product FROM customers c LEFT JOIN (orders o JOIN items i ON i.order_id = o.id) ON o.customer = c.id
+
+SELECT * FROM customers FULL JOIN orders USING (id)
+
+SELECT * FROM customers LEFT JOIN notes USING (id)
+
+SELECT * FROM customers RIGHT JOIN notes USING (id)
+
+SELECT id, body, placed FROM notes FULL JOIN orders USING (id) WHERE body IS NOT NULL OR id > 2
+
+SELECT c.id, count(o.id), sum(i.amount), min(o.note) FROM customers c LEFT JOIN orders o ON o.customer = c.id
+LEFT JOIN items i ON i.order_id = o.id AND i.amount > 1 GROUP BY c.id
+
+SELECT c.name, o.note FROM customers c LEFT JOIN orders o ON o.customer > c.id WHERE c.credit IS NOT NULL AND o.note IS NULL
+
+SELECT c.id FROM customers c LEFT JOIN orders o ON o.customer = c.id AND o.note = 'a' WHERE o.id IS NULL
+
+SELECT id FROM outer_view
+
+SELECT id FROM customers c WHERE EXISTS (SELECT FROM orders o WHERE o.customer = c.id)
+
+SELECT id FROM customers c WHERE NOT EXISTS (SELECT 1 FROM orders o JOIN items i ON i.order_id = o.id WHERE o.customer = c.id AND i.amount > c.id)
+
+SELECT id FROM customers c WHERE EXISTS (SELECT FROM orders) AND NOT EXISTS (SELECT FROM items WHERE amount > 100)
+
+SELECT id FROM customers WHERE id IN (SELECT customer FROM orders WHERE note IS NOT NULL)
+
+SELECT id FROM customers WHERE id NOT IN (SELECT customer FROM orders)
+
+SELECT id FROM customers WHERE id NOT IN (SELECT customer FROM orders WHERE customer IS NOT NULL)
+
+SELECT product FROM items i WHERE order_id NOT IN (SELECT o.id FROM orders o WHERE o.note = i.product)
+
+SELECT product FROM items WHERE (order_id, amount) IN (SELECT id, customer + 1 FROM orders)
+
+SELECT product FROM items WHERE (order_id, amount) NOT IN (SELECT id, customer FROM orders WHERE id > 3)
+
+SELECT product FROM items WHERE amount > ALL (SELECT customer FROM orders WHERE id < 3)
+
+SELECT product FROM items WHERE amount > ANY (SELECT customer FROM orders) AND NOT (amount <= ALL (SELECT id FROM orders))
+
+SELECT product FROM items WHERE amount <> ALL (SELECT customer FROM orders)
+
+SELECT product FROM items WHERE unit IN (SELECT credit FROM customers) OR amount IS NULL
+
+SELECT id, EXISTS (SELECT FROM orders o WHERE o.customer = c.id) AS ordered, id IN (SELECT customer FROM orders) AS known,
+id > ALL (SELECT customer FROM orders WHERE note IS NOT NULL) AS above FROM customers c
+
+SELECT id FROM customers c WHERE NOT (region = 'south' OR EXISTS (SELECT FROM orders o WHERE o.customer = c.id))
+
+SELECT id FROM customers c WHERE name = 'bob' OR EXISTS (SELECT FROM orders o WHERE o.customer = c.id AND o.note = 'a')
+
+SELECT id, (SELECT max(amount) FROM items) AS m FROM customers
+
+SELECT id, (SELECT count(*) FROM orders o WHERE o.customer = c.id) AS n, (SELECT 0.5 * sum(i.amount) + c.id FROM orders o
+JOIN items i ON i.order_id = o.id WHERE o.customer = c.id AND i.product <> 'ink') AS s FROM customers c
+
+SELECT id FROM customers c WHERE credit >= (SELECT avg(d.credit) FROM customers d WHERE d.region = c.region)
+
+SELECT id, (SELECT o.note FROM orders o WHERE o.id = c.id) AS note FROM customers c
+
+SELECT id FROM customers WHERE id = (SELECT id FROM orders WHERE note = 'b')
+
+SELECT product, sum(amount) FROM items GROUP BY product HAVING sum(amount) > (SELECT avg(amount) FROM items)
+
+SELECT region, (SELECT count(*) FROM orders o WHERE o.note = c.region) AS n, count(*) FROM customers c GROUP BY region
+HAVING EXISTS (SELECT FROM orders WHERE note = 'a') OR c.region IS NULL
+
+SELECT id FROM customers WHERE id IN (SELECT customer FROM orders GROUP BY customer HAVING count(*) > 1)
+
+SELECT id FROM customers c WHERE id IN (SELECT o.customer FROM orders o WHERE o.id IN (SELECT i.order_id FROM items i WHERE
+i.amount > (SELECT 0.5 * avg(j.amount) FROM items j WHERE j.product = i.product)))
+
+SELECT DISTINCT region, credit FROM customers
+
+SELECT DISTINCT region, count(*) FROM customers GROUP BY region, name
+
+SELECT region FROM customers UNION SELECT note FROM orders
+
+SELECT id FROM customers UNION SELECT id FROM notes UNION SELECT amount FROM items
+
+SELECT id FROM customers UNION ALL (SELECT id FROM notes UNION SELECT amount FROM items)
+
+SELECT amount FROM items INTERSECT SELECT id FROM notes
+
+SELECT amount FROM items INTERSECT ALL SELECT id FROM orders
+
+SELECT amount, product FROM items EXCEPT SELECT id, body FROM notes
+
+SELECT product FROM items EXCEPT ALL SELECT note FROM orders
+
+SELECT amount FROM items EXCEPT ALL (SELECT id FROM orders INTERSECT SELECT customer FROM orders)
+
+WITH big AS (SELECT id, credit FROM customers WHERE credit > 0) SELECT a.id, b.id AS other FROM big a LEFT JOIN big b ON a.credit = b.credit
+
+SELECT s.id, s.n FROM (SELECT c.id, count(o.id) AS n FROM customers c LEFT JOIN orders o ON o.customer = c.id GROUP BY c.id) s
+WHERE s.n > (SELECT count(*) FROM notes) - 4

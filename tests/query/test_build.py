@@ -48,8 +48,9 @@ def test_the_tree_gives_what_the_query_gives(shop: Shop, subtests: pytest.Subtes
             assert isinstance(tree, Project)
             analysis = compile_query(shop, query).analysis
             assert [(c.label, c.type) for c in tree.columns] == [(c.name, c.type) for c in analysis.columns]
-            computed = [name for node in walk(tree) if isinstance(node, Scan) for name in node.names]
-            assert len(set(computed)) == len(computed), "each scan has its own columns"
+            scans = [node for node in walk(tree) if isinstance(node, Scan)]
+            read = {(name, s.table, a) for s in scans for name, a in zip(s.names, s.attributes, strict=True)}
+            assert len({name for name, _, _ in read}) == len(read), "a column is of one table"
             assert explained(tree)
 
 

@@ -6,31 +6,35 @@ Views and WITH queries are inlined. Each computed column is typed by `describe`,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
 from pgtrickle.errors import Unsupported
 from pgtrickle.model import Column, Expr, Table
-from pgtrickle.query import dialect, support
+from pgtrickle.query import dialect, outer, sets, sublinks, support
 from pgtrickle.query.analysis import Analysis, Body, InlinedView, SourceRelation
 from pgtrickle.query.bench import Bench, Describe
-from pgtrickle.query.expression import column_node, conjunct_nodes, from_node, reference
+from pgtrickle.query.expression import column_node, conjunct_nodes, conjunction, from_node, reference
 from pgtrickle.query.grouping import Grouping
 from pgtrickle.query.locate import locate, locate_name, locate_scalar_subquery
 from pgtrickle.query.operators import Operator, Project, Scan, UnionAll
 from pgtrickle.query.rewrite import rewrite
 from pgtrickle.query.scope import Scope
+from pgtrickle.query.sublinks import Attachment, Inner, Join
 from pgtrickle.query.support import Gap
 
 _SYSTEM_COLUMNS = frozenset({"ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"})
 
 # What a node may hold; anything else is syntax we would lose.
-_SELECT_PARTS = frozenset({"expressions", "from_", "joins", "where", "group", "having", "order", "with_"})
+_SELECT_PARTS = frozenset({"expressions", "from_", "joins", "where", "group", "having", "order", "with_", "distinct"})
 _UNION_PARTS = frozenset({"this", "expression", "distinct", "order", "with_"})
 _SUBQUERY_PARTS = frozenset({"this", "alias", "joins", "order", "with_"})
 _TABLE_PARTS = frozenset({"this", "db", "alias", "joins"})
-_JOIN_PARTS = frozenset({"this", "on", "using", "kind"})
+_JOIN_PARTS = frozenset({"this", "on", "using", "kind", "side"})
+_GATHER = ("pg_catalog", "array_agg")
+_USED = ""  # the label of a field that only USING looks at
+_PLAIN_SELECT = frozenset({"expressions", "from_", "joins", "where", "order"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,14 @@ class _With:
 
 
 _Names = Mapping[str, _With]
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What a subquery in an expression may use: WITH queries; and where it leaves what is to be joined."""
+
+    names: _Names
+    attachments: list[Attachment] = field(default_factory=list)
 
 
 def build(analysis: Analysis, describe: Describe) -> Operator:
@@ -95,12 +107,8 @@ class _Builder:
         match node:
             case exp.Select():
                 return self._select(node, names)
-            case exp.Union() if not node.args.get("distinct"):
-                return self._union_all(node, names)
             case exp.SetOperation():
-                kind = type(node).__name__.upper()
-                kind += "" if node.args.get("distinct") else " ALL"
-                raise self._refuse(support.SET_OPERATION, kind, kind.lower())
+                return self._set_operation(node, names)
             case exp.Subquery() if isinstance(node.this, exp.Query):
                 self._check_parts(node, _SUBQUERY_PARTS)
                 return self._query(node.this, names)
@@ -120,7 +128,7 @@ class _Builder:
             known[part.alias] = _With(part.this, columns, dict(known))
         return known
 
-    def _union_all(self, node: exp.Union, names: _Names) -> _Rows:
+    def _set_operation(self, node: exp.SetOperation, names: _Names) -> _Rows:
         self._check_parts(node, _UNION_PARTS)
         branches: list[Project] = []
         labels: list[str] = []
@@ -133,8 +141,14 @@ class _Builder:
         types = self._bench.types(draft, [reference(column) for column in draft.columns])
         columns = tuple(self._bench.column(type, label) for type, label in zip(types, labels, strict=True))
         self._ordered |= node.args.get("order") is not None
-        union = UnionAll(columns, tuple(part for branch in branches for part in self._branches(branch, columns)))
-        return _Rows(union, tuple(zip(labels, union.names, strict=True)))
+        if not isinstance(node, exp.Union):
+            left, right = (self._typed(branch, columns) for branch in branches)
+            operator, outputs = sets.counted(self._bench, node, left, right)
+            return _Rows(operator, tuple(zip(labels, outputs, strict=True)))
+        distinct = bool(node.args.get("distinct"))
+        parts = [sets.without_distinct(branch) if distinct else branch for branch in branches]
+        union = UnionAll(columns, tuple(part for branch in parts for part in self._branches(branch, columns)))
+        return _Rows(sets.distinct(union) if distinct else union, tuple(zip(labels, union.names, strict=True)))
 
     def _branches(self, branch: Project, columns: tuple[Column, ...]) -> tuple[Operator, ...]:
         """The branch with the union's types; a union of the very same columns gives its own branches instead."""
@@ -143,46 +157,95 @@ class _Builder:
             if isinstance(branch.input, UnionAll) and branch.expressions == passed_on:
                 return branch.input.branches
             return (branch,)
+        return (self._typed(branch, columns),)
+
+    def _typed(self, branch: Project, columns: tuple[Column, ...]) -> Project:
+        """The branch cast to the types of `columns`."""
+        if [column.type for column in branch.columns] == [column.type for column in columns]:
+            return branch
         items = [
             (reference(given) if given.type == wanted.type else _cast(given, wanted), wanted.label)
             for given, wanted in zip(branch.columns, columns, strict=True)
         ]
-        return (self._bench.exactly(branch, items),)
+        return self._bench.exactly(branch, items)
 
     def _select(self, node: exp.Select, names: _Names) -> _Rows:
         self._check_select(node)
         scope = self._from(node, names)
-        operator = scope.operator
-        where = node.args.get("where")
-        if where is not None:
-            for condition in conjunct_nodes(self._resolve(where.this, scope)):
-                operator = self._bench.filter(operator, from_node(condition))
-        outputs = [(part.alias_or_name, self._resolve(part.unalias(), scope)) for part in node.expressions]
+        operator = self._where(node, scope, names)
+        around = _Around(names)
+        outputs = [(part.alias_or_name, self._resolve(part.unalias(), scope, around)) for part in node.expressions]
         labels, expressions = [label for label, _ in outputs], [expression for _, expression in outputs]
         having = node.args.get("having")
         group = node.args.get("group")
-        called = any(self._is_call(part) for expression in expressions for part in expression.walk())
+        called = self._has_call(node.expressions)
+        conditions: list[exp.Expr] = []
+        attachments = around.attachments
         if having is not None or group is not None or called:
-            conditions = [] if having is None else conjunct_nodes(self._resolve(having.this, scope))
+            conditions = [] if having is None else conjunct_nodes(self._resolve(having.this, scope, around))
             keys = [] if group is None else [self._resolve(key, scope) for key in group.expressions]
-            grouping = Grouping(self._bench, operator, self._call_name)
-            operator, rewritten = grouping.build(keys, [*expressions, *conditions])
-            self._check_order(grouping.functions())
-            expressions, conditions = rewritten[: len(expressions)], rewritten[len(expressions) :]
+            operator, (expressions, conditions, attachments) = self._group(
+                operator, keys, expressions, conditions, attachments
+            )
+        for attachment in attachments:
+            operator = self._attach(operator, attachment)
+        for condition in conditions:
+            operator = self._bench.filter(operator, from_node(condition))
+        items = [(from_node(part), label) for label, part in zip(labels, expressions, strict=True)]
+        self._ordered |= node.args.get("order") is not None
+        if node.args.get("distinct") is not None:
+            once = sets.distinct(self._bench.exactly(operator, items))
+            return _Rows(once, tuple(zip(labels, once.names, strict=True)))
+        operator, columns = self._bench.extend(operator, items)
+        return _Rows(operator, tuple(zip(labels, columns, strict=True)))
+
+    def _group(
+        self,
+        operator: Operator,
+        keys: list[exp.Expr],
+        expressions: list[exp.Expr],
+        conditions: list[exp.Expr],
+        attachments: list[Attachment],
+    ) -> tuple[Operator, tuple[list[exp.Expr], list[exp.Expr], list[Attachment]]]:
+        """The aggregate, and what stands above it rewritten over its columns; subqueries are joined above it too."""
+        given = [exp.Null() if a.condition is None else a.condition for a in attachments]
+        own = {name for a in attachments for name in (*a.right.names, *((a.mark.name,) if a.mark else ()))}
+        grouping = Grouping(self._bench, operator, self._call_name, frozenset(own))
+        aggregate, rewritten = grouping.build(keys, [*expressions, *conditions, *given])
+        self._check_order(grouping.functions())
+        first, second = len(expressions), len(expressions) + len(conditions)
+        joined = [
+            replace(attachment, condition=None if attachment.condition is None else condition)
+            for attachment, condition in zip(attachments, rewritten[second:], strict=True)
+        ]
+        return aggregate, (rewritten[:first], rewritten[first:second], joined)
+
+    def _where(self, node: exp.Select, scope: Scope, names: _Names) -> Operator:
+        """The rows of FROM that WHERE keeps: plain conditions first, then those that ask a subquery."""
+        operator = scope.operator
+        where = node.args.get("where")
+        parts = [] if where is None else sublinks.conjuncts(where.this)
+        for part in [part for part in parts if part.find(exp.Query) is None]:
+            operator = self._bench.filter(operator, from_node(self._resolve(part, scope)))
+        for part in [part for part in parts if part.find(exp.Query) is not None]:
+            around = _Around(names)
+            conditions = self._asked(part, scope, around)
+            for attachment in around.attachments:
+                operator = self._attach(operator, attachment)
             for condition in conditions:
                 operator = self._bench.filter(operator, from_node(condition))
-        items = [(from_node(part), label) for label, part in zip(labels, expressions, strict=True)]
-        operator, columns = self._bench.extend(operator, items)
-        self._ordered |= node.args.get("order") is not None
-        return _Rows(operator, tuple(zip(labels, columns, strict=True)))
+        return operator
+
+    def _attach(self, operator: Operator, attachment: Attachment) -> Operator:
+        if sublinks.reads_around(attachment, set(operator.names)):
+            raise self._refuse(support.SUBQUERY, "a subquery that reads a query further out than the one around it")
+        return sublinks.attach(operator, attachment)
 
     def _check_select(self, node: exp.Select) -> None:
         """Refuses the clauses that have no operator yet."""
         distinct = node.args.get("distinct")
         if distinct is not None and distinct.args.get("on") is not None:
             raise self._refuse(support.DISTINCT_ON, "", "distinct on")
-        if distinct is not None:
-            raise self._refuse(support.DISTINCT, "", "select distinct")
         if node.args.get("windows"):
             raise self._refuse(support.WINDOW_FUNCTION, "", "over", "window")
         group = node.args.get("group")
@@ -221,56 +284,57 @@ class _Builder:
 
     def _joins(self, scope: Scope, joins: list[exp.Join], names: _Names) -> Scope:
         for join in joins:
-            side = join.args.get("side")
-            if side:
-                words = str(side).lower()
-                raise self._refuse(
-                    support.OUTER_JOIN, str(side).upper(), f"{words} join", f"{words} outer join", "natural"
-                )
             self._check_parts(join, _JOIN_PARTS)
             scope = self._join(scope, self._item(join.this, names), join)
         return scope
 
     def _join(self, left: Scope, right: Scope, join: exp.Join) -> Scope:
-        operator = self._bench.join(left.operator, right.operator)
-        scope = Scope(operator, left.fields + right.fields, {**left.names, **right.names})
+        crossed = self._bench.join(left.operator, right.operator)
+        both = Scope(crossed, left.fields + right.fields, {**left.names, **right.names})
+        side = str(join.args.get("side") or "").upper()
         using = [name.name for name in join.args.get("using") or []]
         if using:
-            return self._using(left, right, scope, using)
+            return self._using(left, right, both, using, side)
         condition = join.args.get("on")
-        if condition is None:
-            return scope
-        resolved = from_node(self._resolve(condition, scope))
-        return Scope(self._bench.join(left.operator, right.operator, resolved), scope.fields, scope.names)
+        resolved = None if condition is None else from_node(self._resolve(condition, both))
+        return outer.join(self._bench, side, both, resolved)
 
-    def _using(self, left: Scope, right: Scope, scope: Scope, using: list[str]) -> Scope:
-        """`JOIN … USING`: the merged column is the side that already has the common type, the left if both do."""
-        operator: Operator = scope.operator
-        merged: list[tuple[str, str]] = []
-        columns = {column.name: column for column in operator.columns}
+    def _using(self, left: Scope, right: Scope, both: Scope, using: list[str], side: str) -> Scope:
+        """`JOIN … USING`: the merged column is the preserved side's, or the first that is not NULL in a full join."""
+        pairs: list[tuple[str, str]] = []
         for name in using:
             pair = left.field(name), right.field(name)
             if pair[0] is None or pair[1] is None:
                 raise self._refuse(support.UNFAITHFUL, f"USING ({name}) was not understood", "using", "natural")
-            sides = (columns[pair[0]], columns[pair[1]])
-            equal = Expr(" = ".join(reference(side).sql for side in sides), tuple(side.name for side in sides))
-            operator = self._bench.filter(operator, equal)
-            operator, column = self._merge(operator, sides, name)
+            pairs.append((pair[0], pair[1]))
+        equal = [Expr(" = ".join(reference(one).sql for one in pair), pair) for pair in pairs]
+        fields = (*both.fields, *((_USED, one) for pair in pairs for one in pair))
+        scope = outer.join(self._bench, side, replace(both, fields=fields), conjunction(equal))
+        own = scope.fields[: len(both.fields)]
+        used = iter([column for _, column in scope.fields[len(both.fields) :]])
+        operator = scope.operator
+        merged: list[tuple[str, str]] = []
+        for name in using:
+            columns = {column.name: column for column in operator.columns}
+            operator, column = self._merge(operator, (columns[next(used)], columns[next(used)]), name, side)
             merged.append((name, column))
-        rest = [field for field in scope.fields if field[0] not in using]
+        rest = [field for field in own if field[0] not in using]
         names: dict[tuple[str | None, str], str] = {**scope.names}
         names.update({(None, name): column for name, column in merged})
         return Scope(operator, (*merged, *rest), names)
 
-    def _merge(self, operator: Operator, sides: tuple[Column, Column], label: str) -> tuple[Operator, str]:
-        if sides[0].type == sides[1].type:
-            return operator, sides[0].name
-        both = Expr(f"COALESCE({', '.join(reference(side).sql for side in sides)})", tuple(s.name for s in sides))
+    def _merge(self, operator: Operator, sides: tuple[Column, Column], label: str, side: str) -> tuple[Operator, str]:
+        """The column of a merged pair, in the type common to both."""
+        first, second = sides[::-1] if side == "RIGHT" else sides
+        if first.type == second.type and side != "FULL":
+            return operator, first.name
+        both = Expr(f"COALESCE({reference(first).sql}, {reference(second).sql})", (first.name, second.name))
         (common,) = self._bench.types(operator, [both])
-        for side in sides:
-            if (side.type.oid, side.type.name) == (common.oid, common.name):
-                return operator, side.name
-        operator, (name,) = self._bench.extend(operator, [(both, label)])  # neither is NULL here, so it is the left
+        candidates = {"": (first, second), "FULL": ()}.get(side, (first,))  # a side that is never NULL alone
+        for candidate in candidates:
+            if (candidate.type.oid, candidate.type.name) == (common.oid, common.name):
+                return operator, candidate.name
+        operator, (name,) = self._bench.extend(operator, [(both, label)])
         return operator, name
 
     def _item(self, node: exp.Expr, names: _Names) -> Scope:
@@ -333,10 +397,17 @@ class _Builder:
 
     # Expressions
 
-    def _resolve(self, node: exp.Expr, scope: Scope) -> exp.Expr:
-        """`node` with its column names replaced by tree columns; refuses what no expression may hold."""
+    def _resolve(self, node: exp.Expr, scope: Scope, around: _Around | None = None) -> exp.Expr:
+        """`node` with its column names replaced by tree columns; refuses what no expression may hold.
+
+        Subqueries are built and replaced by their answer if there is a place, `around`, to leave them for joining.
+        """
 
         def replace(part: exp.Expr) -> exp.Expr:
+            if around is not None:
+                answer = self._answer(part, scope, around)
+                if answer is not None:
+                    return answer
             self._check_expression(part)
             if not isinstance(part, exp.Column):
                 return part
@@ -349,20 +420,143 @@ class _Builder:
 
         return node.copy().transform(replace)
 
+    # Subqueries in expressions
+
+    def _asked(self, part: exp.Expr, scope: Scope, around: _Around) -> list[exp.Expr]:
+        """A conjunct of WHERE that holds a subquery: what is left to filter by once the attachments are joined."""
+        node, isnt = sublinks.negated(part)
+        test = sublinks.recognise(node)
+        if test is None:
+            return conjunct_nodes(self._resolve(part, scope, around))
+        operands = [self._resolve(operand, scope, around) for operand in test.operands]
+        inner = self._inner(test.query, scope, around.names)
+        around.attachments.extend(sublinks.filters(test, inner, operands, wanted=not isnt))
+        return []
+
+    def _answer(self, node: exp.Expr, scope: Scope, around: _Around) -> exp.Expr | None:
+        """The value of a sublink over columns still to be joined; None for any other node."""
+        test = sublinks.recognise(node)
+        if test is not None:
+            operands = [self._resolve(operand, scope, around) for operand in test.operands]
+            found, answer = sublinks.marks(test, self._inner(test.query, scope, around.names), operands, self._bench)
+            around.attachments.extend(found)
+            return answer
+        if isinstance(node, exp.Subquery) and isinstance(sublinks.bare(node), exp.Query):
+            return self._scalar(sublinks.bare(node), scope, around)
+        return None
+
+    def _inner(self, query: exp.Expr, scope: Scope, names: _Names) -> Inner:
+        """A subquery of EXISTS, IN, ANY or ALL; one that reads the query around it must do so in its WHERE."""
+        names = self._with(query, names)
+        if not isinstance(query, exp.Select) or not self._is_plain(query):
+            rows = self._query(query, names)
+            return Inner(rows.operator, tuple(name for _, name in rows.outputs), ())
+        inside, correlated = self._correlated(query, scope, names)
+        items = [(from_node(self._resolve(part.unalias(), inside)), "") for part in query.expressions]
+        operator, outputs = self._bench.extend(inside.operator, items)
+        return Inner(operator, tuple(outputs), tuple(correlated))
+
+    def _is_plain(self, query: exp.Select) -> bool:
+        """Whether the query selects rows as FROM and WHERE give them."""
+        if any(value for part, value in query.args.items() if part not in _PLAIN_SELECT):
+            return False
+        return query.args.get("from_") is not None and not self._has_call(query.expressions)
+
+    def _has_call(self, nodes: list[exp.Expr]) -> bool:
+        """Whether an aggregate is called, other than by a subquery within."""
+        return any(
+            self._is_call(part)
+            for node in nodes
+            for part in node.walk(prune=lambda inner: isinstance(inner, exp.Query))
+        )
+
+    def _correlated(self, query: exp.Select, scope: Scope, names: _Names) -> tuple[Scope, list[exp.Expr]]:
+        """FROM and WHERE of a subquery: its own rows, and the conjuncts that read the query around it."""
+        inside = replace(self._from(query, names), outer=scope)
+        where = query.args.get("where")
+        own: list[exp.Expr] = []
+        correlated: list[exp.Expr] = []
+        for part in [] if where is None else sublinks.conjuncts(where.this):
+            if part.find(exp.Query) is None:
+                resolved = self._resolve(part, inside)
+                read = {column.name for column in resolved.find_all(exp.Column)}
+                if not read <= set(inside.operator.names):
+                    correlated.append(resolved)
+                    continue
+            own.append(part)
+        kept = exp.Select(where=exp.Where(this=exp.and_(*own))) if own else exp.Select()
+        return inside.over(self._where(kept, inside, names)), correlated
+
+    def _scalar(self, query: exp.Expr, scope: Scope, around: _Around) -> exp.Expr:
+        """A subquery that is one value: its groups by what it is correlated on, joined; NULL where there is none."""
+        names = self._with(query, around.names)
+        if not isinstance(query, exp.Select) or not self._is_one_group(query):
+            return self._only_row(query, scope, names, around)
+        self._check_select(query)
+        inside, correlated = self._correlated(query, scope, names)
+        inner = Inner(inside.operator, (), tuple(correlated))
+        keys = self._keys(inner)
+        selected = self._resolve(query.expressions[0].unalias(), inside)
+        return self._joined_group(inner, keys, selected, around)
+
+    def _is_one_group(self, query: exp.Select) -> bool:
+        """Whether the query is sure to have one row: aggregates of all its rows."""
+        rest = ("group", "having", "distinct", "limit", "offset", "fetch")
+        return self._has_call(query.expressions) and not any(query.args.get(part) for part in rest)
+
+    def _keys(self, inner: Inner) -> list[tuple[exp.Expr, exp.Expr]]:
+        keys = sublinks.correlation_keys(inner)
+        if keys is None:
+            raise self._refuse(support.SUBQUERY, "a scalar subquery correlated by more than equalities")
+        return keys
+
+    def _joined_group(
+        self, inner: Inner, keys: list[tuple[exp.Expr, exp.Expr]], selected: exp.Expr, around: _Around
+    ) -> exp.Expr:
+        """Groups `inner` by the inside of its keys, leaves that to be joined, and gives `selected` over it."""
+        outside = {c.name for node in (selected, *(o for _, o in keys)) for c in node.find_all(exp.Column)}
+        external = frozenset(outside - set(inner.operator.names))
+        grouping = Grouping(self._bench, inner.operator, self._call_or_values, external)
+        aggregate, (value, *found) = grouping.build([key for key, _ in keys], [selected, *(key for key, _ in keys)])
+        self._check_order(grouping.functions())
+        if not keys:
+            around.attachments.append(Attachment(aggregate, None, Join.CROSS))
+            return exp.Paren(this=value)
+        pairs = zip(found, (other for _, other in keys), strict=True)
+        equal = [exp.EQ(this=key, expression=exp.Paren(this=other.copy())) for key, other in pairs]
+        around.attachments.append(Attachment(aggregate, exp.and_(*equal), Join.LEFT))
+        functions = {call.output.name: call.function for call in aggregate.calls}
+        return exp.Paren(this=value.transform(lambda node: self._over_nothing(node, functions)))
+
+    def _call_or_values(self, node: exp.Expr) -> tuple[str, str] | None:
+        """As `_call_name`, and for the call that gathers the values of a subquery, which the user did not write."""
+        return self._call_name(node) or (_GATHER if self._name(node) == _GATHER else None)
+
+    def _over_nothing(self, node: exp.Expr, functions: Mapping[str, str]) -> exp.Expr:
+        if not isinstance(node, exp.Column) or node.name not in functions:
+            return node
+        value = sublinks.over_nothing(functions[node.name], node)
+        if value is None:
+            raise self._refuse(support.SUBQUERY, f"{functions[node.name]}() in a correlated subquery")
+        return value
+
+    def _only_row(self, query: exp.Expr, scope: Scope, names: _Names, around: _Around) -> exp.Expr:
+        """A subquery that may have no row, or by mistake several: PostgreSQL's own error tells, from its values."""
+        inner = self._inner(query, scope, names)
+        (name,) = inner.outputs
+        type_ = next(column.type for column in inner.operator.columns if column.name == name)
+        if type_.name.endswith("[]") or type_.name.endswith("vector"):
+            raise self._refuse(support.SUBQUERY, "a subquery whose value is an array")
+        values = dialect.parse_expression(f"array_agg({reference(name).sql})")
+        gathered = self._joined_group(inner, self._keys(inner), values, around)
+        return dialect.parse_expression(f"(SELECT unnest({dialect.text(gathered)}))")
+
     def _check_expression(self, node: exp.Expr) -> None:
         if isinstance(node, exp.Window):
             raise self._refuse(support.WINDOW_FUNCTION, "", "over")
-        if isinstance(node, exp.Exists):
-            raise self._refuse(support.SUBQUERY, "EXISTS (SELECT …)", "exists")
-        if isinstance(node, exp.In) and node.args.get("query"):
-            raise self._refuse(support.SUBQUERY, "IN (SELECT …)", "in ( select", "in ( with", "in ( values")
-        if isinstance(node, exp.Any | exp.All) and node.find(exp.Query):
-            words = type(node).__name__.upper()
-            raise self._refuse(
-                support.SUBQUERY, f"{words} (SELECT …)", f"{words.lower()} ( select", "some ( select", "in ( select"
-            )
-        if isinstance(node, exp.Query):
-            raise self._refuse(support.SUBQUERY, "a subquery in an expression")
+        test = sublinks.recognise(node)
+        if test is not None or isinstance(node, exp.Query):
+            raise self._refuse(support.SUBQUERY, "a subquery in this place")
         if isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
             raise self._refuse(support.WHOLE_ROW, node.table or "a table", node.table)
         if isinstance(node, exp.Anonymous) and node.name == "GROUPING":

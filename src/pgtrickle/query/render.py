@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from pgtrickle.model import quote
-from pgtrickle.query.operators import Aggregate, Filter, InnerJoin, Operator, Project, Scan, UnionAll
+from pgtrickle.query.operators import (
+    Aggregate,
+    Filter,
+    InnerJoin,
+    LeftJoin,
+    Match,
+    MatchKind,
+    Operator,
+    Project,
+    Repeat,
+    Scan,
+    UnionAll,
+)
 
 Leaf = Callable[[Operator], str | None]
 
@@ -36,11 +48,30 @@ def select(operator: Operator, *, leaf: Leaf = _no_leaf) -> str:
             if operator.condition is None:
                 return f"{_columns(operator)} FROM {left} AS l CROSS JOIN {right} AS r"
             return f"{_columns(operator)} FROM {left} AS l JOIN {right} AS r ON {operator.condition.sql}"
+        case LeftJoin():
+            left, right = _nested(operator.left, leaf), _nested(operator.right, leaf)
+            on = "true" if operator.condition is None else operator.condition.sql
+            return f"{_columns(operator)} FROM {left} AS l LEFT JOIN {right} AS r ON {on}"
+        case Match():
+            return _match(operator, leaf)
+        case Repeat():
+            copies = f"generate_series(1, {quote(operator.times)})"
+            return f"{_columns(operator)} FROM {_nested(operator.input, leaf)} AS i CROSS JOIN {copies}"
         case Aggregate():
             return _aggregate(operator, leaf)
         case UnionAll():
             return " UNION ALL ".join(_branch(operator, branch, leaf) for branch in operator.branches)
     raise TypeError(f"cannot render {type(operator).__name__}")
+
+
+def _match(operator: Match, leaf: Leaf) -> str:
+    where = "" if operator.condition is None else f" WHERE {operator.condition.sql}"
+    exists = f"EXISTS (SELECT FROM {_nested(operator.right, leaf)} AS r{where})"
+    rows = f"FROM {_nested(operator.left, leaf)} AS l"
+    columns = [quote(name) for name in operator.left.names]
+    if operator.mark is not None:
+        return f"{_list([*columns, f'{exists} AS {quote(operator.mark.name)}'])} {rows}"
+    return f"{_list(columns)} {rows} WHERE {'NOT ' if operator.kind is MatchKind.ANTI else ''}{exists}"
 
 
 def _aggregate(operator: Aggregate, leaf: Leaf) -> str:
