@@ -1,7 +1,7 @@
 """SQL for the linear operators over weighted relations: filters and projections pass the weight on.
 
-A *chain* is the filters and projections on top of an operator that is neither; PostgreSQL evaluates a chain wherever
-the rows below it are read, so Spark never evaluates a user's expression.
+A *chain* is the row-wise operators (filters, projections, repetitions) on top of one that is not; PostgreSQL
+evaluates a chain wherever the rows below it are read, so Spark never evaluates a user's expression.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pgtrickle.model import Column, Expr, quote
 from pgtrickle.postgres.aggregate import contribution_columns, contributions
 from pgtrickle.postgres.wire import WEIGHT
-from pgtrickle.query.operators import Aggregate, Filter, Operator, Project, UnionAll
+from pgtrickle.query.operators import Aggregate, Filter, Operator, Project, Repeat, UnionAll
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +27,13 @@ class Group:
         return cls(contribution_columns(aggregate), aggregate)
 
 
-Step = Filter | Project | Group
+Step = Filter | Project | Repeat | Group
 
 
 def chain(operator: Operator) -> tuple[Operator, tuple[Step, ...]]:
-    """The operator under the filters and projections on top, and these, bottom first."""
+    """The operator under the row-wise ones on top, and these, bottom first."""
     steps: list[Step] = []
-    while isinstance(operator, Filter | Project):
+    while isinstance(operator, Filter | Project | Repeat):
         steps.append(operator)
         operator = operator.input
     return operator, tuple(reversed(steps))
@@ -60,6 +60,9 @@ def _run(step: Step, relation: str) -> str:
         return contributions(step.aggregate, relation)
     if isinstance(step, Filter):
         return f"SELECT * FROM ({relation}) AS filtered WHERE {step.condition.sql}"
+    if isinstance(step, Repeat):
+        times, names = quote(step.times), ", ".join(map(quote, step.names))
+        return f"SELECT {names}, {WEIGHT} * {times} AS {WEIGHT} FROM ({relation}) AS repeated WHERE {times} > 0"
     outputs = [
         f"{expression.sql} AS {quote(column.name)}"
         for column, expression in zip(step.columns, step.expressions, strict=True)

@@ -14,7 +14,7 @@ from pgtrickle.model import Column, PgType, Table
 from pgtrickle.postgres.aggregate import key_columns
 from pgtrickle.postgres.weighted import chain
 from pgtrickle.query.compile import Compiled
-from pgtrickle.query.operators import Aggregate, InnerJoin, Operator, walk
+from pgtrickle.query.operators import Aggregate, InnerJoin, LeftJoin, Match, Operator, walk
 from pgtrickle.spark.full import numbered
 
 
@@ -68,7 +68,7 @@ def _lockable(connection: Connection, compiled: Compiled) -> tuple[Table, ...]:
 
 def joined_aggregates(tree: Operator) -> frozenset[Aggregate]:
     """Aggregates below a join, whose groups are looked up by key."""
-    joins = [node for node in walk(tree) if isinstance(node, InnerJoin)]
+    joins = [node for node in walk(tree) if isinstance(node, InnerJoin | LeftJoin | Match)]
     return frozenset(node for join in joins for node in walk(join) if isinstance(node, Aggregate))
 
 

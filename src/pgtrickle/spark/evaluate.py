@@ -69,8 +69,9 @@ class Evaluator:
                 return self._read(flow)
             case Merged():
                 return self.session.createDataFrame(self.read_here(flow))
-            case Lookup(input=source, sql=sql):
-                return self._map(self.frame(source), worker.look_up(self.snapshot, sql), flow)
+            case Lookup(input=source, sql=sql, whole=whole):
+                frame = self.frame(source).coalesce(1) if whole else self.frame(source)
+                return self._map(frame, worker.look_up(self.snapshot, sql, whole=whole), flow)
             case Pair():
                 return self._pair(flow)
             case HashJoin():
@@ -97,7 +98,8 @@ class Evaluator:
         )
         together = left.unionByName(right, allowMissingColumns=True).coalesce(1)
         of_left, of_right = ([column.name for column in side.columns] for side in (flow.left, flow.right))
-        return self._map(together, worker.pair_up(self.snapshot, flow.sql, of_left, of_right, _SIDE), flow)
+        pair_up = worker.pair_up(self.snapshot, flow.sql, of_left, of_right, _SIDE, left_alone=flow.left_alone)
+        return self._map(together, pair_up, flow)
 
     def _hash_join(self, flow: HashJoin) -> DataFrame:
         left = self.frame(flow.left)

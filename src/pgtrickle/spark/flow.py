@@ -51,20 +51,28 @@ class Merged(Flow):
 
 @dataclass(frozen=True, slots=True)
 class Lookup(Flow):
-    """Each batch of `input` goes to PostgreSQL as arrays and comes back joined (`sql`), at the snapshot."""
+    """Each batch of `input` goes to PostgreSQL as arrays and comes back joined (`sql`), at the snapshot.
+
+    `whole`: all rows go as one batch, since what one row changes depends on the others.
+    """
 
     input: Flow
     sql: str
     what: str
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Pair(Flow):
-    """Two deltas joined with each other; PostgreSQL evaluates the condition."""
+    """Two deltas joined with each other; PostgreSQL evaluates the condition.
+
+    `left_alone`: rows of the left one matter also if the right one has none.
+    """
 
     left: Flow
     right: Flow
     sql: str
+    left_alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

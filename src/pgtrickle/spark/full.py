@@ -15,7 +15,18 @@ from pgtrickle.postgres.aggregate import is_additive, outputs
 from pgtrickle.postgres.weighted import Group, Step, chain, rename, run_steps, weigh
 from pgtrickle.postgres.wire import receive_arrays, send_rows, travels_as_itself, wire
 from pgtrickle.query import render
-from pgtrickle.query.operators import Aggregate, Equality, Filter, InnerJoin, Operator, Scan, UnionAll, walk
+from pgtrickle.query.operators import (
+    Aggregate,
+    Equality,
+    Filter,
+    InnerJoin,
+    LeftJoin,
+    Match,
+    Operator,
+    Scan,
+    UnionAll,
+    walk,
+)
 from pgtrickle.spark.facts import Facts
 from pgtrickle.spark.flow import (
     RANGE,
@@ -66,10 +77,14 @@ class FullLowering:
     facts: Facts
     merged: Callable[[int], str]
     stages: list[Stage] = field(default_factory=list)
+    landed: set[int] = field(default_factory=set)
 
     def land(self, aggregate: Aggregate) -> int:
         """A stage for the aggregate. Additive ones are grouped where their rows are read, so that groups travel."""
         number = numbered(self.tree)[aggregate]
+        if number in self.landed:
+            return number
+        self.landed.add(number)
         group = (Group.of(aggregate),) if is_additive(aggregate) else ()
         flow = self._grouped(aggregate, group) if group and self._splits(aggregate.input) else None
         if flow is None:
@@ -80,14 +95,13 @@ class FullLowering:
         return number
 
     def _splits(self, operator: Operator) -> bool:
-        """Whether the rows are a join of tables, the largest of which tasks can share among them."""
+        """Whether the rows are a join of tables, one of which tasks can share among them."""
         if any(isinstance(node, Aggregate | UnionAll) for node in walk(operator)):
             return False
         return self.facts.tables[self._largest(operator).table.oid].splittable
 
     def _largest(self, operator: Operator) -> Scan:
-        scans = [node for node in walk(operator) if isinstance(node, Scan)]
-        return max(scans, key=lambda scan: self.facts.rows(scan.table.oid))
+        return max(_shareable(operator), key=lambda scan: self.facts.rows(scan.table.oid))
 
     def _grouped(self, aggregate: Aggregate, group: tuple[Step, ...]) -> Flow:
         """Each task lets PostgreSQL join its share of the largest table with the others, and group."""
@@ -122,6 +136,8 @@ class FullLowering:
                 return Merged(columns, 1000.0, sql, number), ()
             case InnerJoin():
                 return self._join(core, columns, steps)
+            case LeftJoin() | Match():
+                return self._asked(core, columns, steps), ()
         raise TypeError(f"no full evaluation of {type(core).__name__}")
 
     def _scan(self, scan: Scan, columns: tuple[Column, ...], steps: tuple[Step, ...]) -> Flow:
@@ -141,6 +157,26 @@ class FullLowering:
         left, right = self.evaluated(node.left), self.evaluated(node.right)
         joined = HashJoin(node.columns, max(left.rows, right.rows), left, right, keys)
         return joined, (*residual(node.condition, node.columns, keys, node.equalities), *steps)
+
+    def _asked(self, node: LeftJoin | Match, columns: tuple[Column, ...], steps: tuple[Step, ...]) -> Flow:
+        """Each task lets PostgreSQL join its share of a table that the left side reads; state below is built too."""
+        for below in walk(node):
+            if isinstance(below, Aggregate):
+                self.land(below)
+        shared = self._largest(node) if self._splits(node) else None
+        rows = render.select(node, leaf=lambda below: _in_range(below) if below is shared else None)
+        size = 1000.0 if shared is None else self.facts.rows(shared.table.oid)
+        split_by = None if shared is None else shared.table.qualified
+        relation = run_steps(weigh(rows, node.names), steps)
+        return Read(columns, size, relation, "a join evaluated by PostgreSQL", split_by)
+
+
+def _shareable(operator: Operator) -> list[Scan]:
+    """The tables of whose parts the operator's rows are the sum: not those on the right of a left or semi-join."""
+    if isinstance(operator, Scan):
+        return [operator]
+    inputs = (operator.left,) if isinstance(operator, LeftJoin | Match) else operator.inputs
+    return [scan for below in inputs for scan in _shareable(below)]
 
 
 def _in_range(scan: Scan) -> str:

@@ -12,14 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus, is_empty
+from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus, Rematch, is_empty
 from pgtrickle.delta.differentiate import differentiate
 from pgtrickle.model import Expr, Table
 from pgtrickle.postgres import aggregate as aggregate_sql
+from pgtrickle.postgres import matching
 from pgtrickle.postgres.weighted import Group, Step, both, chain, join, rename, run_steps, weigh
 from pgtrickle.postgres.wire import receive_arrays, send_rows
 from pgtrickle.query import render
-from pgtrickle.query.operators import Aggregate, Equality, InnerJoin, Operator, Scan, UnionAll, walk
+from pgtrickle.query.operators import Aggregate, Equality, InnerJoin, LeftJoin, Match, Operator, Scan, UnionAll, walk
 from pgtrickle.spark.facts import Facts, ReadCost, read_cost
 from pgtrickle.spark.flow import (
     Choice,
@@ -112,6 +113,10 @@ class _DeltaLowering:
                 return Merged(columns, 1000.0, sql, number)
             case InnerJoin():
                 return self._join(core, steps)
+            case LeftJoin() | Match():
+                return self._probe(core, steps)
+            case Rematch():
+                return self._rematch(core, steps)
         raise TypeError(f"not a delta plan: {type(core).__name__}")
 
     def _join(self, node: InnerJoin, steps: tuple[Step, ...]) -> Flow:
@@ -126,9 +131,9 @@ class _DeltaLowering:
     def _against(self, flow: Flow, side: After | Before, on: _On, steps: tuple[Step, ...]) -> Flow:
         """ΔX ⋈ side: the version at hand, corrected by ΔX ⋈ Δside where the rule asks for the other one."""
         operand, wants_after = side.operator, isinstance(side, After)
-        core, own_steps = chain(operand)
+        core, _ = chain(operand)
         if isinstance(core, Aggregate):
-            at_hand, is_after = self._state(flow, core, own_steps, operand, on, steps), False
+            at_hand, is_after = self._state(flow, operand, on, steps), False
         elif _mixes_versions(operand):
             return self._split(flow, side, on, steps)
         else:
@@ -139,18 +144,58 @@ class _DeltaLowering:
         correction = self._pair(flow, self._flow(own_delta, ()), on, steps, sign=1 if wants_after else -1)
         return concat(at_hand.columns, (at_hand, correction))
 
-    def _state(
-        self,
-        flow: Flow,
-        core: Aggregate,
-        own_steps: tuple[Step, ...],
-        operand: Operator,
-        on: _On,
-        steps: tuple[Step, ...],
-    ) -> Flow:
+    def _probe(self, node: LeftJoin | Match, steps: tuple[Step, ...]) -> Flow:
+        """The rows of a delta, each with what the other side has for it."""
+        side = node.right
+        if not isinstance(side, After | Before):
+            raise TypeError("the right side of a join of a delta is no delta")
+        flow = self._flow(node.left, ())
+        right, is_after = self._at_hand(side.operator)
+        self._choose_lookup(side.operator, flow, node.equalities, is_after)
+        columns = steps[-1].columns if steps else node.columns
+        sent = receive_arrays(flow.columns)
+        own_delta = differentiate(side.operator, self.changed)
+        if isinstance(side, After) == is_after or is_empty(own_delta):
+            joined = run_steps(matching.probe(node, sent, right), steps)
+            return Lookup(columns, flow.rows, flow, send_rows(joined, columns), _names(side.operator))
+        own = self._flow(own_delta, ())
+        also_sent = receive_arrays(own.columns, first=len(flow.columns) + 2)
+        joined = run_steps(matching.probe(node, sent, right, also_sent, -1 if is_after else 1), steps)
+        return Pair(columns, flow.rows, flow, own, send_rows(joined, columns), left_alone=True)
+
+    def _rematch(self, node: Rematch, steps: tuple[Step, ...]) -> Flow:
+        """What a delta of the right side changes for the rows of the left side that it matches."""
+        flow = self._flow(node.delta, ())
+        left, left_is_after = self._at_hand(node.left.operator)
+        if left_is_after != isinstance(node.left, After):
+            raise TypeError("a rematch takes the left side as it is at hand")
+        right, right_is_after = self._at_hand(node.join.right)
+        self._choose_lookup(node.left.operator, flow, _flipped(node.join.equalities), left_is_after)
+        keys = matching.usable_keys(node.join)
+        sent = receive_arrays(flow.columns)
+        joined = matching.rematch(node.join, left, right, sent, keys, right_is_after=right_is_after)
+        columns = steps[-1].columns if steps else node.columns
+        sql = send_rows(run_steps(joined, steps), columns)
+        return Lookup(columns, flow.rows, flow, sql, _names(node.join), whole=True)
+
+    def _at_hand(self, operand: Operator) -> tuple[str, bool]:
+        """An operand's rows, weighted, and whether they are those after the window: state is from before it."""
+        core, steps = chain(operand)
+        if isinstance(core, Aggregate):
+            kept = f"SELECT * FROM {self.names.state(numbered(self.tree)[core])}"
+            return run_steps(weigh(aggregate_sql.outputs(core, kept), core.names), steps), False
+        return weigh(render.select(operand), operand.names), True
+
+    def _choose_lookup(self, operand: Operator, flow: Flow, keys: tuple[Equality, ...], is_after: bool) -> None:
+        if is_after:
+            scans = tuple(node for node in walk(operand) if isinstance(node, Scan))
+            self._choose(operand, "lookup", read_cost(self.facts, flow.rows, scans, keys), flow)
+        else:
+            self.choices.append(Choice(_tables(operand), "lookup", "in the aggregate's state"))
+
+    def _state(self, flow: Flow, operand: Operator, on: _On, steps: tuple[Step, ...]) -> Flow:
         """The delta joined with what an aggregate was before the window."""
-        kept = f"SELECT * FROM {self.names.state(numbered(self.tree)[core])}"
-        relation = run_steps(weigh(aggregate_sql.outputs(core, kept), core.names), own_steps)
+        relation, _ = self._at_hand(operand)
         self.choices.append(Choice(_tables(operand), "lookup", "in the aggregate's state"))
         return self._lookup(flow, relation, operand, on, steps, rows_per_key=1.0)
 
@@ -183,7 +228,7 @@ class _DeltaLowering:
         """The delta's rows travel to the operand; from a large window, whose tasks read the buffer, they need not."""
         names = [column.name for column in flow.columns]
         columns = steps[-1].columns if steps else flow.columns + operand.columns
-        what = ", ".join(str(table) for table in _tables(operand))
+        what = _names(operand)
         rows = flow.rows * max(rows_per_key, 1.0)
         if isinstance(flow, Read) and flow.rows > LARGE_WINDOW:
             joined = join(flow.relation, names, relation, operand.names, on.condition)
@@ -228,6 +273,10 @@ def _all_hold(equalities: tuple[Equality, ...]) -> Expr | None:
         columns = equality.left.columns + equality.right.columns
         condition = both(condition, Expr(f"{equality.left.sql} = {equality.right.sql}", columns))
     return condition
+
+
+def _names(operand: Operator) -> str:
+    return ", ".join(str(table) for table in _tables(operand))
 
 
 def _tables(operand: Operator) -> tuple[Table, ...]:

@@ -81,12 +81,12 @@ def read_queries(snapshot: Snapshot) -> Callable[[Batches], Batches]:
     return run
 
 
-def look_up(snapshot: Snapshot, sql: str) -> Callable[[Batches], Batches]:
-    """Sends each batch to PostgreSQL as one array a column, and yields what the query makes of it."""
+def look_up(snapshot: Snapshot, sql: str, *, whole: bool = False) -> Callable[[Batches], Batches]:
+    """Sends each batch, or all as one, to PostgreSQL as an array a column, and yields what the query makes of it."""
 
     def run(batches: Batches) -> Batches:
         with snapshot.cursor() as cursor:
-            for batch in batches:
+            for batch in _together(batches) if whole else batches:
                 if batch.num_rows:
                     cursor.execute(sql, parameters=_arrays(batch.columns))
                     yield from cursor.fetch_record_batch()
@@ -94,7 +94,15 @@ def look_up(snapshot: Snapshot, sql: str) -> Callable[[Batches], Batches]:
     return run
 
 
-def pair_up(snapshot: Snapshot, sql: str, left: list[str], right: list[str], side: str) -> Callable[[Batches], Batches]:
+def _together(batches: Batches) -> Batches:
+    rows = list(batches)
+    if rows:
+        yield from pa.Table.from_batches(rows).combine_chunks().to_batches()
+
+
+def pair_up(
+    snapshot: Snapshot, sql: str, left: list[str], right: list[str], side: str, *, left_alone: bool
+) -> Callable[[Batches], Batches]:
     """Sends the rows of both deltas (told apart by the `side` column) in one query."""
 
     def run(batches: Batches) -> Batches:
@@ -107,7 +115,7 @@ def pair_up(snapshot: Snapshot, sql: str, left: list[str], right: list[str], sid
             table.filter(is_left).select([*left, WEIGHT]),
             table.filter(pa.compute.invert(is_left)).select([*right, WEIGHT]),
         ]
-        if not all(part.num_rows for part in parts):
+        if not parts[0].num_rows or not (parts[1].num_rows or left_alone):
             return
         with snapshot.cursor() as cursor:
             cursor.execute(sql, parameters=_arrays([c.combine_chunks() for part in parts for c in part.columns]))
