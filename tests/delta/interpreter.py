@@ -261,6 +261,8 @@ def _call(call: AggregateCall, names: tuple[str, ...], rows: ZSet) -> Any:
     if isinstance(node, exp.Count) and isinstance(node.this, exp.Star):
         return sum(weight for _, weight in named)
     values = [(value_of(node.this, row), weight) for row, weight in named]
+    if isinstance(node, exp.ArrayAgg):
+        return tuple(value for value, weight in values for _ in range(weight)) or None
     return _apply(node, [(value, weight) for value, weight in values if value is not None], call.output.type.name)
 
 

@@ -69,9 +69,7 @@ def left_joined(left: Operator, right: Operator, on: tuple[str, str] | None = No
     return LeftJoin(inner.columns, left, right, inner.condition, inner.equalities)
 
 
-def matched(
-    names: Names, kind: MatchKind, left: Operator, right: Operator, on: tuple[str, str] | None = None
-) -> Match:
+def matched(names: Names, kind: MatchKind, left: Operator, right: Operator, on: tuple[str, str] | None = None) -> Match:
     """A semi-join, anti-join or mark, on one column of each side being equal or on nothing."""
     inner = joined(left, right, on)
     mark = (names.column(BOOLEAN),) if kind is MatchKind.MARK else ()

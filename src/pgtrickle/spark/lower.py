@@ -110,7 +110,8 @@ class _DeltaLowering:
             case AggregateDelta():
                 number = self._land(core)
                 sql = send_rows(run_steps(self.names.merged(number), steps), columns)
-                return Merged(columns, 1000.0, sql, number)
+                rows = 1000.0 if core.aggregate.keys else 2.0  # −old +new
+                return Merged(columns, rows, sql, number)
             case InnerJoin():
                 return self._join(core, steps)
             case LeftJoin() | Match():
