@@ -98,7 +98,7 @@ class _Builder:
             raise self._refuse(support.UNFAITHFUL, str(error)) from error
         rows = self._query(node, {})
         # Checked last: a refusal of the query's shape says more than this.
-        if sum(1 for part in node.walk() if self._is_call(part)) != body.aggregates:
+        if sum(1 for part in _once(node).walk() if self._is_call(part)) != body.aggregates:
             raise self._refuse(support.UNFAITHFUL, "an aggregate call was not understood")
         return rows
 
@@ -599,6 +599,18 @@ class _Builder:
         if gap is support.SUBQUERY and not phrases:
             return gap.refuse(name, at=locate_scalar_subquery(sql))
         return gap.refuse(name, at=locate(sql, *phrases))
+
+
+def _once(query: exp.Expr) -> exp.Expr:
+    """The query without what ORDER BY repeats of the select list: PostgreSQL stores it once and prints it twice."""
+    query = query.copy()
+    for select in query.find_all(exp.Select):
+        order = select.args.get("order")
+        listed = {dialect.text(part.unalias().unnest()) for part in select.expressions}
+        for part in [] if order is None else list(order.expressions):
+            if dialect.text(part.this.unnest()) in listed:
+                part.pop()
+    return query
 
 
 def _cast(given: Column, wanted: Column) -> Expr:
