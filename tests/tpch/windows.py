@@ -33,9 +33,7 @@ TABLES = (
         ("p_name", "p_mfgr", "p_brand", "p_type", "p_size", "p_container", "p_retailprice", "p_comment"),
         "p_partkey",
     ),
-    TpchTable(
-        "partsupp", ("ps_partkey", "ps_suppkey"), ("ps_availqty", "ps_supplycost", "ps_comment"), "ps_suppkey"
-    ),
+    TpchTable("partsupp", ("ps_partkey", "ps_suppkey"), ("ps_availqty", "ps_supplycost", "ps_comment"), "ps_suppkey"),
     TpchTable(
         "customer",
         ("c_custkey",),
@@ -108,10 +106,11 @@ def _insert(table: TpchTable, seed: str, rows: int, first: int) -> str:
     """Copies of some rows under a fresh key; an order's lines have the order's number."""
     columns = ", ".join((*table.key, *table.columns))
     values = ", ".join(
-        f"{first} + row_number() OVER ()" if column == table.fresh else column for column in (*table.key, *table.columns)
+        f"{first} + row_number() OVER ()" if column == table.fresh else column
+        for column in (*table.key, *table.columns)
     )
-    chosen = _chosen(table, seed, rows)
-    return f"INSERT INTO {table.name} ({columns}) SELECT {values} FROM {table.name} WHERE ({', '.join(table.key)}) IN ({chosen})"
+    some = f"({', '.join(table.key)}) IN ({_chosen(table, seed, rows)})"
+    return f"INSERT INTO {table.name} ({columns}) SELECT {values} FROM {table.name} WHERE {some}"
 
 
 def _update(table: TpchTable, seed: str, rows: int, number: int) -> str:

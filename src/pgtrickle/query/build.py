@@ -5,23 +5,24 @@ Views and WITH queries are inlined. Each computed column is typed by `describe`,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
 from pgtrickle.errors import Unsupported
 from pgtrickle.model import Column, Expr, Table
-from pgtrickle.query import dialect, outer, sets, sublinks, support
+from pgtrickle.query import dialect, outer, scalar, sets, sublinks, support
 from pgtrickle.query.analysis import Analysis, Body, InlinedView, SourceRelation
 from pgtrickle.query.bench import Bench, Describe
-from pgtrickle.query.expression import column_node, conjunct_nodes, conjunction, from_node, reference
+from pgtrickle.query.calls import Calls, function_name
+from pgtrickle.query.expression import column_node, conjunct_nodes, from_node, reference
 from pgtrickle.query.grouping import Grouping
 from pgtrickle.query.locate import locate, locate_name, locate_scalar_subquery
 from pgtrickle.query.operators import Operator, Project, Scan, UnionAll
 from pgtrickle.query.rewrite import rewrite
 from pgtrickle.query.scope import Scope
-from pgtrickle.query.sublinks import Attachment, Inner, Join
+from pgtrickle.query.sublinks import Attachment, Inner
 from pgtrickle.query.support import Gap
 
 _SYSTEM_COLUMNS = frozenset({"ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"})
@@ -32,8 +33,6 @@ _UNION_PARTS = frozenset({"this", "expression", "distinct", "order", "with_"})
 _SUBQUERY_PARTS = frozenset({"this", "alias", "joins", "order", "with_"})
 _TABLE_PARTS = frozenset({"this", "db", "alias", "joins"})
 _JOIN_PARTS = frozenset({"this", "on", "using", "kind", "side"})
-_GATHER = ("pg_catalog", "array_agg")
-_USED = ""  # the label of a field that only USING looks at
 _PLAIN_SELECT = frozenset({"expressions", "from_", "joins", "where", "order"})
 
 
@@ -76,8 +75,7 @@ class _Builder:
         self._bench = Bench(describe)
         readable: list[SourceRelation | InlinedView] = [*analysis.sources, *analysis.views]
         self._sources = {(source.table.schema, source.table.name): source for source in readable}
-        self._aggregates = {(f.schema, f.name) for f in analysis.functions if f.kind == "a"}
-        self._set_returning = {(f.schema, f.name) for f in analysis.functions if f.returns_set}
+        self._calls = Calls(analysis)
         self._views: list[Table] = []
         self._ordered = False
 
@@ -98,7 +96,7 @@ class _Builder:
             raise self._refuse(support.UNFAITHFUL, str(error)) from error
         rows = self._query(node, {})
         # Checked last: a refusal of the query's shape says more than this.
-        if sum(1 for part in _once(node).walk() if self._is_call(part)) != body.aggregates:
+        if self._calls.count(node) != body.aggregates:
             raise self._refuse(support.UNFAITHFUL, "an aggregate call was not understood")
         return rows
 
@@ -178,7 +176,7 @@ class _Builder:
         labels, expressions = [label for label, _ in outputs], [expression for _, expression in outputs]
         having = node.args.get("having")
         group = node.args.get("group")
-        called = self._has_call(node.expressions)
+        called = self._calls.any_aggregate(node.expressions)
         conditions: list[exp.Expr] = []
         attachments = around.attachments
         if having is not None or group is not None or called:
@@ -210,7 +208,7 @@ class _Builder:
         """The aggregate, and what stands above it rewritten over its columns; subqueries are joined above it too."""
         given = [exp.Null() if a.condition is None else a.condition for a in attachments]
         own = {name for a in attachments for name in (*a.right.names, *((a.mark.name,) if a.mark else ()))}
-        grouping = Grouping(self._bench, operator, self._call_name, frozenset(own))
+        grouping = Grouping(self._bench, operator, self._calls.aggregate, frozenset(own))
         aggregate, rewritten = grouping.build(keys, [*expressions, *conditions, *given])
         self._check_order(grouping.functions())
         first, second = len(expressions), len(expressions) + len(conditions)
@@ -270,7 +268,7 @@ class _Builder:
         if unknown:
             raise self._refuse(support.UNFAITHFUL, f"{type(node).__name__} has {', '.join(unknown)}")
 
-    def _check_order(self, functions: list[str]) -> None:
+    def _check_order(self, functions: Iterable[str]) -> None:
         """Refuses an aggregate that shows the order of its input when a subquery put that in order."""
         for function in functions:
             if self._ordered and function not in ("count", "sum", "avg", "min", "max"):
@@ -294,48 +292,14 @@ class _Builder:
         side = str(join.args.get("side") or "").upper()
         using = [name.name for name in join.args.get("using") or []]
         if using:
-            return self._using(left, right, both, using, side)
+            pairs = [(left.field(name), right.field(name)) for name in using]
+            known = [(one, other) for one, other in pairs if one is not None and other is not None]
+            if len(known) != len(using):
+                raise self._refuse(support.UNFAITHFUL, "USING was not understood", "using", "natural")
+            return outer.join_using(self._bench, side, both, dict(zip(using, known, strict=True)))
         condition = join.args.get("on")
         resolved = None if condition is None else from_node(self._resolve(condition, both))
         return outer.join(self._bench, side, both, resolved)
-
-    def _using(self, left: Scope, right: Scope, both: Scope, using: list[str], side: str) -> Scope:
-        """`JOIN … USING`: the merged column is the preserved side's, or the first that is not NULL in a full join."""
-        pairs: list[tuple[str, str]] = []
-        for name in using:
-            pair = left.field(name), right.field(name)
-            if pair[0] is None or pair[1] is None:
-                raise self._refuse(support.UNFAITHFUL, f"USING ({name}) was not understood", "using", "natural")
-            pairs.append((pair[0], pair[1]))
-        equal = [Expr(" = ".join(reference(one).sql for one in pair), pair) for pair in pairs]
-        fields = (*both.fields, *((_USED, one) for pair in pairs for one in pair))
-        scope = outer.join(self._bench, side, replace(both, fields=fields), conjunction(equal))
-        own = scope.fields[: len(both.fields)]
-        used = iter([column for _, column in scope.fields[len(both.fields) :]])
-        operator = scope.operator
-        merged: list[tuple[str, str]] = []
-        for name in using:
-            columns = {column.name: column for column in operator.columns}
-            operator, column = self._merge(operator, (columns[next(used)], columns[next(used)]), name, side)
-            merged.append((name, column))
-        rest = [field for field in own if field[0] not in using]
-        names: dict[tuple[str | None, str], str] = {**scope.names}
-        names.update({(None, name): column for name, column in merged})
-        return Scope(operator, (*merged, *rest), names)
-
-    def _merge(self, operator: Operator, sides: tuple[Column, Column], label: str, side: str) -> tuple[Operator, str]:
-        """The column of a merged pair, in the type common to both."""
-        first, second = sides[::-1] if side == "RIGHT" else sides
-        if first.type == second.type and side != "FULL":
-            return operator, first.name
-        both = Expr(f"COALESCE({reference(first).sql}, {reference(second).sql})", (first.name, second.name))
-        (common,) = self._bench.types(operator, [both])
-        candidates = {"": (first, second), "FULL": ()}.get(side, (first,))  # a side that is never NULL alone
-        for candidate in candidates:
-            if (candidate.type.oid, candidate.type.name) == (common.oid, common.name):
-                return operator, candidate.name
-        operator, (name,) = self._bench.extend(operator, [(both, label)])
-        return operator, name
 
     def _item(self, node: exp.Expr, names: _Names) -> Scope:
         alias = node.args.get("alias")
@@ -362,7 +326,7 @@ class _Builder:
 
     def _table(self, node: exp.Table, names: _Names, renamed: list[str]) -> Scope:
         if not isinstance(node.this, exp.Identifier):
-            name = self._function_name(node.this) if node.this is not None else "ROWS FROM"
+            name = function_name(node.this) if node.this is not None else "ROWS FROM"
             raise self._refuse(support.TABLE_FUNCTION, name, name.lower())
         if node.args.get("only"):
             raise self._refuse(support.ONLY, node.name, "only")
@@ -460,15 +424,7 @@ class _Builder:
         """Whether the query selects rows as FROM and WHERE give them."""
         if any(value for part, value in query.args.items() if part not in _PLAIN_SELECT):
             return False
-        return query.args.get("from_") is not None and not self._has_call(query.expressions)
-
-    def _has_call(self, nodes: list[exp.Expr]) -> bool:
-        """Whether an aggregate is called, other than by a subquery within."""
-        return any(
-            self._is_call(part)
-            for node in nodes
-            for part in node.walk(prune=lambda inner: isinstance(inner, exp.Query))
-        )
+        return query.args.get("from_") is not None and not self._calls.any_aggregate(query.expressions)
 
     def _correlated(self, query: exp.Select, scope: Scope, names: _Names) -> tuple[Scope, list[exp.Expr]]:
         """FROM and WHERE of a subquery: its own rows, and the conjuncts that read the query around it."""
@@ -488,68 +444,27 @@ class _Builder:
         return inside.over(self._where(kept, inside, names)), correlated
 
     def _scalar(self, query: exp.Expr, scope: Scope, around: _Around) -> exp.Expr:
-        """A subquery that is one value: its groups by what it is correlated on, joined; NULL where there is none."""
+        """A subquery that is one value."""
         names = self._with(query, around.names)
-        if not isinstance(query, exp.Select) or not self._is_one_group(query):
-            return self._only_row(query, scope, names, around)
-        self._check_select(query)
-        inside, correlated = self._correlated(query, scope, names)
-        inner = Inner(inside.operator, (), tuple(correlated))
-        keys = self._keys(inner)
-        selected = self._resolve(query.expressions[0].unalias(), inside)
-        return self._joined_group(inner, keys, selected, around)
+        try:
+            if isinstance(query, exp.Select) and self._is_one_group(query):
+                self._check_select(query)
+                inside, correlated = self._correlated(query, scope, names)
+                selected = self._resolve(query.expressions[0].unalias(), inside)
+                inner = Inner(inside.operator, (), tuple(correlated))
+                found = scalar.value(self._bench, self._calls, inner, selected)
+            else:
+                found = scalar.only_value(self._bench, self._calls, self._inner(query, scope, names))
+        except scalar.NotGroupedError as what:
+            raise self._refuse(support.SUBQUERY, str(what)) from what
+        self._check_order(found.functions)
+        around.attachments.append(found.attachment)
+        return found.value
 
     def _is_one_group(self, query: exp.Select) -> bool:
         """Whether the query is sure to have one row: aggregates of all its rows."""
         rest = ("group", "having", "distinct", "limit", "offset", "fetch")
-        return self._has_call(query.expressions) and not any(query.args.get(part) for part in rest)
-
-    def _keys(self, inner: Inner) -> list[tuple[exp.Expr, exp.Expr]]:
-        keys = sublinks.correlation_keys(inner)
-        if keys is None:
-            raise self._refuse(support.SUBQUERY, "a scalar subquery correlated by more than equalities")
-        return keys
-
-    def _joined_group(
-        self, inner: Inner, keys: list[tuple[exp.Expr, exp.Expr]], selected: exp.Expr, around: _Around
-    ) -> exp.Expr:
-        """Groups `inner` by the inside of its keys, leaves that to be joined, and gives `selected` over it."""
-        outside = {c.name for node in (selected, *(o for _, o in keys)) for c in node.find_all(exp.Column)}
-        external = frozenset(outside - set(inner.operator.names))
-        grouping = Grouping(self._bench, inner.operator, self._call_or_values, external)
-        aggregate, (value, *found) = grouping.build([key for key, _ in keys], [selected, *(key for key, _ in keys)])
-        self._check_order(grouping.functions())
-        if not keys:
-            around.attachments.append(Attachment(aggregate, None, Join.CROSS))
-            return exp.Paren(this=value)
-        pairs = zip(found, (other for _, other in keys), strict=True)
-        equal = [exp.EQ(this=key, expression=exp.Paren(this=other.copy())) for key, other in pairs]
-        around.attachments.append(Attachment(aggregate, exp.and_(*equal), Join.LEFT))
-        functions = {call.output.name: call.function for call in aggregate.calls}
-        return exp.Paren(this=value.transform(lambda node: self._over_nothing(node, functions)))
-
-    def _call_or_values(self, node: exp.Expr) -> tuple[str, str] | None:
-        """As `_call_name`, and for the call that gathers the values of a subquery, which the user did not write."""
-        return self._call_name(node) or (_GATHER if self._name(node) == _GATHER else None)
-
-    def _over_nothing(self, node: exp.Expr, functions: Mapping[str, str]) -> exp.Expr:
-        if not isinstance(node, exp.Column) or node.name not in functions:
-            return node
-        value = sublinks.over_nothing(functions[node.name], node)
-        if value is None:
-            raise self._refuse(support.SUBQUERY, f"{functions[node.name]}() in a correlated subquery")
-        return value
-
-    def _only_row(self, query: exp.Expr, scope: Scope, names: _Names, around: _Around) -> exp.Expr:
-        """A subquery that may have no row, or by mistake several: PostgreSQL's own error tells, from its values."""
-        inner = self._inner(query, scope, names)
-        (name,) = inner.outputs
-        type_ = next(column.type for column in inner.operator.columns if column.name == name)
-        if type_.name.endswith("[]") or type_.name.endswith("vector"):
-            raise self._refuse(support.SUBQUERY, "a subquery whose value is an array")
-        values = dialect.parse_expression(f"array_agg({reference(name).sql})")
-        gathered = self._joined_group(inner, self._keys(inner), values, around)
-        return dialect.parse_expression(f"(SELECT unnest({dialect.text(gathered)}))")
+        return self._calls.any_aggregate(query.expressions) and not any(query.args.get(part) for part in rest)
 
     def _check_expression(self, node: exp.Expr) -> None:
         if isinstance(node, exp.Window):
@@ -561,35 +476,9 @@ class _Builder:
             raise self._refuse(support.WHOLE_ROW, node.table or "a table", node.table)
         if isinstance(node, exp.Anonymous) and node.name == "GROUPING":
             raise self._refuse(support.GROUPING_SETS, "", "grouping")
-        if self._name(node) in self._set_returning:
-            name = self._function_name(node)
+        if self._calls.returns_set(node):
+            name = function_name(node)
             raise self._refuse(support.SET_RETURNING, f"{name}()", name)
-
-    def _name(self, node: exp.Expr) -> tuple[str, str] | None:
-        """(schema, name) of a function call."""
-        if isinstance(node, exp.Anonymous):
-            return None if isinstance(node.parent, exp.Dot) else ("pg_catalog", node.name)
-        if isinstance(node, exp.Unnest):
-            return "pg_catalog", "unnest"
-        if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Anonymous):
-            return node.this.name, node.expression.name
-        return None
-
-    @staticmethod
-    def _function_name(node: exp.Expr) -> str:
-        call = node.expression if isinstance(node, exp.Dot) else node
-        return call.name if isinstance(call, exp.Anonymous) else type(call).__name__.lower()
-
-    def _is_call(self, node: exp.Expr) -> bool:
-        return self._name(node) in self._aggregates
-
-    def _call_name(self, node: exp.Expr) -> tuple[str, str] | None:
-        """(schema, name) if `node` is a whole aggregate call, its FILTER and WITHIN GROUP included."""
-        core = node
-        while isinstance(core, exp.Filter | exp.WithinGroup):
-            core = core.this
-        name = self._name(core)
-        return name if name in self._aggregates else None
 
     def _refuse(self, gap: Gap, name: str = "", *phrases: str) -> Unsupported:
         """The refusal, located in the user's text; what is inside a view is located by the view's name."""
@@ -599,18 +488,6 @@ class _Builder:
         if gap is support.SUBQUERY and not phrases:
             return gap.refuse(name, at=locate_scalar_subquery(sql))
         return gap.refuse(name, at=locate(sql, *phrases))
-
-
-def _once(query: exp.Expr) -> exp.Expr:
-    """The query without what ORDER BY repeats of the select list: PostgreSQL stores it once and prints it twice."""
-    query = query.copy()
-    for select in query.find_all(exp.Select):
-        order = select.args.get("order")
-        listed = {dialect.text(part.unalias().unnest()) for part in select.expressions}
-        for part in [] if order is None else list(order.expressions):
-            if dialect.text(part.this.unnest()) in listed:
-                part.pop()
-    return query
 
 
 def _cast(given: Column, wanted: Column) -> Expr:

@@ -22,9 +22,6 @@ from pgtrickle.query.operators import InnerJoin, LeftJoin, Match, MatchKind, Ope
 _BOOLEAN = PgType(16, "boolean")
 _RECORD, _FIRST_USER_OID = 2249, 16384
 
-#: Aggregates whose answer over no rows is neither NULL nor, as count's, zero.
-_ANSWER_OVER_NOTHING = frozenset({"regr_count", "rank", "dense_rank", "percent_rank", "cume_dist"})
-
 
 class Join(Enum):
     """How a subquery is joined to the rows around it."""
@@ -205,31 +202,3 @@ def reads_around(attachment: Attachment, known: set[str]) -> bool:
         return False
     read = {column.name for column in attachment.condition.find_all(exp.Column)}
     return not read <= known | set(attachment.right.names)
-
-
-def correlation_keys(inner: Inner) -> list[tuple[exp.Expr, exp.Expr]] | None:
-    """Each correlated conjunct as (inside, outside) of an equality; None if one is anything else."""
-    own = set(inner.operator.names)
-    keys = []
-    for part in inner.correlated:
-        node = _plain(part)
-        if type(node) is not exp.EQ or isinstance(node.right, exp.Any | exp.All) or node.find(exp.Collate):
-            return None
-        for inside, outside in ((node.left, node.right), (node.right, node.left)):
-            reads, other = ({c.name for c in side.find_all(exp.Column)} for side in (inside, outside))
-            if reads and reads <= own and other.isdisjoint(own):
-                keys.append((inside, outside))
-                break
-        else:
-            return None
-    return keys
-
-
-def over_nothing(function: str, column: exp.Column) -> exp.Expr | None:
-    """A call's column, NULL where the group is not there, as the call's answer over no rows; None if not known."""
-    name = function.rpartition(".")[2]
-    if "." in function or name in _ANSWER_OVER_NOTHING:
-        return None
-    if name == "count":
-        return exp.Coalesce(this=column, expressions=[exp.Literal.number(0)])
-    return column

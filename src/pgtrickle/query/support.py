@@ -52,12 +52,7 @@ NOT_READABLE = Gap(
 UNLOCATED_NAMES = Gap("PT209", "an operator in {name} is found by search_path only, so the view cannot be inlined")
 
 # Found by build.py: the shape of the query.
-OUTER_JOIN = Gap("PT220", "{name} JOIN cannot be maintained incrementally yet")
-DISTINCT = Gap(
-    "PT221", "SELECT DISTINCT cannot be maintained incrementally yet", "use GROUP BY, or refresh_mode => 'FULL'"
-)
 DISTINCT_ON = Gap("PT222", "SELECT DISTINCT ON cannot be maintained incrementally yet")
-SET_OPERATION = Gap("PT223", "{name} cannot be maintained incrementally yet; of the set operations only UNION ALL can")
 WINDOW_FUNCTION = Gap("PT224", "window functions cannot be maintained incrementally yet")
 SUBQUERY = Gap(
     "PT225",

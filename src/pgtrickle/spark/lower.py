@@ -133,17 +133,30 @@ class _DeltaLowering:
         """ΔX ⋈ side: the version at hand, corrected by ΔX ⋈ Δside where the rule asks for the other one."""
         operand, wants_after = side.operator, isinstance(side, After)
         core, _ = chain(operand)
-        if isinstance(core, Aggregate):
-            at_hand, is_after = self._state(flow, operand, on, steps), False
-        elif _mixes_versions(operand):
+        is_state = isinstance(core, Aggregate)
+        if not is_state and _mixes_versions(operand):
             return self._split(flow, side, on, steps)
-        else:
-            at_hand, is_after = self._tables(flow, operand, on, steps), True
         own_delta = differentiate(operand, self.changed)
-        if wants_after == is_after or is_empty(own_delta):
-            return at_hand
-        correction = self._pair(flow, self._flow(own_delta, ()), on, steps, sign=1 if wants_after else -1)
-        return concat(at_hand.columns, (at_hand, correction))
+        sign = 0 if is_empty(own_delta) or wants_after != is_state else 1 if wants_after else -1
+        if sign == 0:
+            return self._state(flow, operand, on, steps) if is_state else self._tables(flow, operand, on, steps)
+        own = self._flow(own_delta, ())
+        if flow.rows + own.rows <= LARGE_WINDOW:
+            return self._corrected(flow, own, operand, on, steps, sign)
+        at_hand = self._state(flow, operand, on, steps) if is_state else self._tables(flow, operand, on, steps)
+        return concat(at_hand.columns, (at_hand, self._pair(flow, own, on, steps, sign)))
+
+    def _corrected(self, flow: Flow, own: Flow, operand: Operator, on: _On, steps: tuple[Step, ...], sign: int) -> Flow:
+        """ΔX ⋈ (the version at hand ± Δside) in one query: ΔX travels once, so a plan grows with the tree only."""
+        relation, is_after = self._at_hand(operand)
+        self._choose_lookup(operand, flow, on.equalities, is_after)
+        names = [column.name for column in flow.columns]
+        sent = receive_arrays(flow.columns)
+        also_sent = receive_arrays(own.columns, first=len(flow.columns) + 2)
+        joined = join(sent, names, relation, operand.names, on.condition)
+        joined += f" UNION ALL {join(sent, names, also_sent, operand.names, on.condition, sign)}"
+        columns = steps[-1].columns if steps else flow.columns + operand.columns
+        return Pair(columns, flow.rows, flow, own, send_rows(run_steps(joined, steps), columns), left_alone=True)
 
     def _probe(self, node: LeftJoin | Match, steps: tuple[Step, ...]) -> Flow:
         """The rows of a delta, each with what the other side has for it."""
