@@ -260,10 +260,27 @@ def _call(call: AggregateCall, names: tuple[str, ...], rows: ZSet) -> Any:
         node = node.this
     if isinstance(node, exp.Count) and isinstance(node.this, exp.Star):
         return sum(weight for _, weight in named)
+    if isinstance(node, exp.Cast):
+        return _first(node, [row for row, weight in named if weight])
     values = [(value_of(node.this, row), weight) for row, weight in named]
     if isinstance(node, exp.ArrayAgg):
         return tuple(value for value, weight in values for _ in range(weight)) or None
     return _apply(node, [(value, weight) for value, weight in values if value is not None], call.output.type.name)
+
+
+def _first(node: exp.Cast, rows: list[dict[str, Any]]) -> Any:
+    """`CAST((array_agg(x ORDER BY …))[1] AS type)`: x of the first row."""
+    call = node.this.this.unnest()
+    if not isinstance(call, exp.ArrayAgg) or not isinstance(call.this, exp.Order):
+        raise NotInterpretedError(node.sql(dialect="postgres"))
+    for part in reversed(call.this.expressions):  # sorting is stable: the least significant first
+        nulls_last = not part.args.get("nulls_first")
+        descending = bool(part.args.get("desc"))
+        present = [row for row in rows if value_of(part.this, row) is not None]
+        absent = [row for row in rows if value_of(part.this, row) is None]
+        present.sort(key=lambda row, part=part: value_of(part.this, row), reverse=descending)  # type: ignore[misc]
+        rows = present + absent if nulls_last else absent + present
+    return value_of(call.this.this, rows[0]) if rows else None
 
 
 def _apply(node: exp.Expr, values: list[tuple[Any, int]], type_name: str) -> Any:

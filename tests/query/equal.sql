@@ -207,3 +207,17 @@ WITH big AS (SELECT id, credit FROM customers WHERE credit > 0) SELECT a.id, b.i
 
 SELECT s.id, s.n FROM (SELECT c.id, count(o.id) AS n FROM customers c LEFT JOIN orders o ON o.customer = c.id GROUP BY c.id) s
 WHERE s.n > (SELECT count(*) FROM notes) - 4
+
+SELECT region, mood, count(*), sum(credit), GROUPING(region, mood) AS g FROM customers GROUP BY ROLLUP (region, mood)
+
+SELECT region, upper(name) AS u, count(*) FROM customers GROUP BY GROUPING SETS ((region, upper(name)), (region), (), ()) HAVING count(*) > 1
+
+SELECT region, mood, name, count(*), max(region) AS m FROM customers GROUP BY region, CUBE (mood, (name, id))
+
+SELECT DISTINCT region, count(*) FROM customers GROUP BY CUBE (region, mood)
+
+SELECT DISTINCT ON (customer) customer, placed, note FROM orders ORDER BY customer, placed DESC NULLS LAST, id
+
+SELECT DISTINCT ON (region, mood) name, credit FROM customers ORDER BY region, mood, id DESC
+
+SELECT DISTINCT ON (region) region, count(*) AS n, name FROM customers GROUP BY region, name ORDER BY region, count(*) DESC, name DESC

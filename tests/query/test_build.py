@@ -61,7 +61,7 @@ def test_compiling_leaves_nothing_behind(shop: Shop) -> None:
 
 
 REFUSED = (
-    ("SELECT DISTINCT ON (name) name, id FROM customers", support.DISTINCT_ON, "line 1, column 8"),
+    ("SELECT DISTINCT ON (product) product, tags FROM items", support.DISTINCT_ON, "line 1, column 8"),
     ("SELECT id, rank() OVER (ORDER BY id) FROM customers", support.WINDOW_FUNCTION, "line 1, column 19"),
     ("SELECT sum(id) OVER w FROM customers WINDOW w AS (ORDER BY id)", support.WINDOW_FUNCTION, "line 1, column 16"),
     ("SELECT id FROM (SELECT id FROM orders) o WHERE id = (SELECT 1)", support.NO_FROM, "line 1, column 1"),
@@ -76,8 +76,7 @@ REFUSED = (
         "line 1, column 39",
     ),
     (
-        "SELECT id FROM customers c WHERE EXISTS (SELECT FROM orders o WHERE EXISTS"
-        " (SELECT FROM items i WHERE i.order_id = o.id AND i.amount = c.id))",
+        "SELECT id FROM customers c WHERE EXISTS (SELECT FROM orders WHERE EXISTS (SELECT FROM items WHERE amount = c.id))",
         support.SUBQUERY,
         "line 1, column 41",
     ),
@@ -96,11 +95,10 @@ REFUSED = (
     ("SELECT generate_series(1, id) FROM customers", support.SET_RETURNING, "line 1, column 8"),
     ("SELECT unnest(tags) FROM items", support.SET_RETURNING, "line 1, column 8"),
     ("SELECT g FROM generate_series(1, 3) g", support.TABLE_FUNCTION, "line 1, column 15"),
-    ("SELECT count(*) FROM customers GROUP BY ROLLUP (region)", support.GROUPING_SETS, "line 1, column 41"),
     (
-        "SELECT count(*) FROM customers GROUP BY GROUPING SETS ((region), ())",
+        "SELECT count(*), (SELECT 1 FROM orders) AS n FROM customers GROUP BY ROLLUP (region)",
         support.GROUPING_SETS,
-        "line 1, column 41",
+        "line 1, column 70",
     ),
     ("SELECT id FROM customers ORDER BY id LIMIT 3", support.LIMIT, "line 1, column 38"),
     ("SELECT id FROM customers OFFSET 1", support.LIMIT, "line 1, column 26"),

@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from pgtrickle.errors import Unsupported
 from pgtrickle.model import Column, Expr, Table
-from pgtrickle.query import dialect, outer, scalar, sets, sublinks, support
+from pgtrickle.query import dialect, firsts, groupingsets, outer, scalar, sets, sublinks, support
 from pgtrickle.query.analysis import Analysis, Body, InlinedView, SourceRelation
 from pgtrickle.query.bench import Bench, Describe
 from pgtrickle.query.calls import Calls, function_name
@@ -62,6 +62,25 @@ class _Around:
 
     names: _Names
     attachments: list[Attachment] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _First:
+    """DISTINCT ON: a row of each group of `keys`, the first in `order`."""
+
+    keys: list[exp.Expr]
+    order: list[exp.Expr]
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What stands above the rows of a SELECT: labels and expressions of its list, HAVING, subqueries, DISTINCT ON."""
+
+    labels: list[str]
+    selected: list[exp.Expr]
+    conditions: list[exp.Expr]
+    around: _Around
+    first: _First | None
 
 
 def build(analysis: Analysis, describe: Describe) -> Operator:
@@ -172,51 +191,108 @@ class _Builder:
         scope = self._from(node, names)
         operator = self._where(node, scope, names)
         around = _Around(names)
-        outputs = [(part.alias_or_name, self._resolve(part.unalias(), scope, around)) for part in node.expressions]
-        labels, expressions = [label for label, _ in outputs], [expression for _, expression in outputs]
+        labels = [part.alias_or_name for part in node.expressions]
+        selected = [self._resolve(part.unalias(), scope, around) for part in node.expressions]
         having = node.args.get("having")
-        group = node.args.get("group")
-        called = self._calls.any_aggregate(node.expressions)
-        conditions: list[exp.Expr] = []
-        attachments = around.attachments
-        if having is not None or group is not None or called:
-            conditions = [] if having is None else conjunct_nodes(self._resolve(having.this, scope, around))
-            keys = [] if group is None else [self._resolve(key, scope) for key in group.expressions]
-            operator, (expressions, conditions, attachments) = self._group(
-                operator, keys, expressions, conditions, attachments
-            )
-        for attachment in attachments:
-            operator = self._attach(operator, attachment)
-        for condition in conditions:
-            operator = self._bench.filter(operator, from_node(condition))
-        items = [(from_node(part), label) for label, part in zip(labels, expressions, strict=True)]
+        conditions = [] if having is None else conjunct_nodes(self._resolve(having.this, scope, around))
+        first = self._first_of(node, scope)
         self._ordered |= node.args.get("order") is not None
-        if node.args.get("distinct") is not None:
-            once = sets.distinct(self._bench.exactly(operator, items))
-            return _Rows(once, tuple(zip(labels, once.names, strict=True)))
-        operator, columns = self._bench.extend(operator, items)
-        return _Rows(operator, tuple(zip(labels, columns, strict=True)))
+        group = node.args.get("group")
+        if group is not None and not groupingsets.is_simple(group):
+            return self._grouping_sets(node, scope.over(operator), _Parts(labels, selected, conditions, around, first))
+        parts = _Parts(labels, selected, conditions, around, first)
+        if having is not None or group is not None or self._calls.any_aggregate(node.expressions):
+            keys = [] if group is None else [self._resolve(key, scope) for key in group.expressions]
+            operator, parts = self._group(operator, keys, parts)
+        return self._output(operator, parts, distinct=node.args.get("distinct") is not None)
 
-    def _group(
-        self,
-        operator: Operator,
-        keys: list[exp.Expr],
-        expressions: list[exp.Expr],
-        conditions: list[exp.Expr],
-        attachments: list[Attachment],
-    ) -> tuple[Operator, tuple[list[exp.Expr], list[exp.Expr], list[Attachment]]]:
+    def _output(self, operator: Operator, parts: _Parts, *, distinct: bool) -> _Rows:
+        """What is above FROM, WHERE and GROUP BY: subqueries joined, HAVING, the select list, DISTINCT."""
+        for attachment in parts.around.attachments:
+            operator = self._attach(operator, attachment)
+        for condition in parts.conditions:
+            operator = self._bench.filter(operator, from_node(condition))
+        items = [(from_node(part), label) for label, part in zip(parts.labels, parts.selected, strict=True)]
+        if parts.first is not None:
+            return self._firsts(operator, items, parts.first)
+        if distinct:
+            once = sets.distinct(self._bench.exactly(operator, items))
+            return _Rows(once, tuple(zip(parts.labels, once.names, strict=True)))
+        operator, columns = self._bench.extend(operator, items)
+        return _Rows(operator, tuple(zip(parts.labels, columns, strict=True)))
+
+    def _group(self, operator: Operator, keys: list[exp.Expr], parts: _Parts) -> tuple[Operator, _Parts]:
         """The aggregate, and what stands above it rewritten over its columns; subqueries are joined above it too."""
-        given = [exp.Null() if a.condition is None else a.condition for a in attachments]
+        attachments = parts.around.attachments
+        on, order = ([], []) if parts.first is None else (parts.first.keys, parts.first.order)
+        above = [
+            *parts.selected,
+            *parts.conditions,
+            *(exp.Null() if a.condition is None else a.condition for a in attachments),
+            *on,
+            *order,
+        ]
         own = {name for a in attachments for name in (*a.right.names, *((a.mark.name,) if a.mark else ()))}
         grouping = Grouping(self._bench, operator, self._calls.aggregate, frozenset(own))
-        aggregate, rewritten = grouping.build(keys, [*expressions, *conditions, *given])
+        aggregate, rewritten = grouping.build(keys, above)
         self._check_order(grouping.functions())
-        first, second = len(expressions), len(expressions) + len(conditions)
-        joined = [
-            replace(attachment, condition=None if attachment.condition is None else condition)
-            for attachment, condition in zip(attachments, rewritten[second:], strict=True)
-        ]
-        return aggregate, (rewritten[:first], rewritten[first:second], joined)
+        take = iter(rewritten)
+        selected = [next(take) for _ in parts.selected]
+        conditions = [next(take) for _ in parts.conditions]
+        found = [(attachment, next(take)) for attachment in attachments]
+        joined = [replace(a, condition=None if a.condition is None else node) for a, node in found]
+        first = None if parts.first is None else _First([next(take) for _ in on], [next(take) for _ in order])
+        around = _Around(parts.around.names, joined)
+        return aggregate, _Parts(parts.labels, selected, conditions, around, first)
+
+    def _grouping_sets(self, node: exp.Select, scope: Scope, parts: _Parts) -> _Rows:
+        """A branch for each set of keys."""
+        if parts.around.attachments or parts.first is not None:
+            raise self._refuse(support.GROUPING_SETS, "", "grouping sets", "cube", "rollup")
+        found = [tuple(self._resolve(k, scope) for k in keys) for keys in groupingsets.expand(node.args["group"])]
+        every = {dialect.text(key): key for keys in found for key in keys}
+        types = self._bench.types(scope.operator, [from_node(key) for key in every.values()])
+        named = {text: type_.name for text, type_ in zip(every, types, strict=True)}
+        branches: list[Project] = []
+        for keys in found:
+            present = {dialect.text(key) for key in keys}
+            absent = {text: name for text, name in named.items() if text not in present}
+            selected, conditions = (
+                [groupingsets.within(part, keys, absent, self._calls.aggregate) for part in nodes]
+                for nodes in (parts.selected, parts.conditions)
+            )
+            above = _Parts(parts.labels, selected, conditions, parts.around, None)
+            operator, above = self._group(scope.operator, list(keys), above)
+            rows = self._output(operator, above, distinct=False)
+            branches.append(
+                self._bench.exactly(rows.operator, [(reference(name), label) for label, name in rows.outputs])
+            )
+        columns = tuple(self._bench.column(column.type, column.label) for column in branches[0].columns)
+        union = UnionAll(columns, tuple(branches))
+        together = sets.distinct(union) if node.args.get("distinct") is not None else union
+        return _Rows(together, tuple(zip(parts.labels, together.names, strict=True)))
+
+    def _first_of(self, node: exp.Select, scope: Scope) -> _First | None:
+        """What DISTINCT ON says: its keys, and the order that makes a row the first."""
+        distinct = node.args.get("distinct")
+        if distinct is None or distinct.args.get("on") is None:
+            return None
+        order = node.args.get("order")
+        keys = [self._resolve(part, scope) for part in distinct.args["on"].expressions]
+        ordered = [] if order is None else [self._resolve(part, scope) for part in order.expressions]
+        return _First(keys, ordered)
+
+    def _firsts(self, operator: Operator, items: list[tuple[Expr, str]], first: _First) -> _Rows:
+        keys = [(from_node(key), "") for key in first.keys]
+        operator, columns = self._bench.extend(operator, [*items, *keys])
+        outputs, on = columns[: len(items)], columns[len(items) :]
+        types = {column.name: column.type.name for column in operator.columns}
+        if any(types[name].endswith(("[]", "vector")) for name in outputs):
+            raise self._refuse(support.DISTINCT_ON, "", "distinct on")
+        order = [part for part in first.order if isinstance(part, exp.Ordered)]
+        aggregate = firsts.first_rows(self._bench, operator, on, order, outputs)
+        names = aggregate.names[len(aggregate.keys) :]
+        return _Rows(aggregate, tuple(zip((label for _, label in items), names, strict=True)))
 
     def _where(self, node: exp.Select, scope: Scope, names: _Names) -> Operator:
         """The rows of FROM that WHERE keeps: plain conditions first, then those that ask a subquery."""
@@ -241,17 +317,11 @@ class _Builder:
 
     def _check_select(self, node: exp.Select) -> None:
         """Refuses the clauses that have no operator yet."""
-        distinct = node.args.get("distinct")
-        if distinct is not None and distinct.args.get("on") is not None:
-            raise self._refuse(support.DISTINCT_ON, "", "distinct on")
         if node.args.get("windows"):
             raise self._refuse(support.WINDOW_FUNCTION, "", "over", "window")
         group = node.args.get("group")
-        if group is not None and (
-            any(value for part, value in group.args.items() if part != "expressions")
-            or any(isinstance(key, exp.GroupingSets | exp.Cube | exp.Rollup | exp.Tuple) for key in group.expressions)
-        ):
-            raise self._refuse(support.GROUPING_SETS, "", "grouping sets", "cube", "rollup", "group by")
+        if group is not None and any(value for part, value in group.args.items() if part != "expressions"):
+            raise self._refuse(support.GROUPING_SETS, "", "group by")
         if node.args.get("from_") is None and not node.args.get("limit"):
             raise self._refuse(support.NO_FROM, "", "select")
         self._check_parts(node, _SELECT_PARTS)
@@ -474,8 +544,6 @@ class _Builder:
             raise self._refuse(support.SUBQUERY, "a subquery in this place")
         if isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
             raise self._refuse(support.WHOLE_ROW, node.table or "a table", node.table)
-        if isinstance(node, exp.Anonymous) and node.name == "GROUPING":
-            raise self._refuse(support.GROUPING_SETS, "", "grouping")
         if self._calls.returns_set(node):
             name = function_name(node)
             raise self._refuse(support.SET_RETURNING, f"{name}()", name)
