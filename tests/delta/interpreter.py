@@ -18,7 +18,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus, Rematch
+from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus, Rematch, TopKDelta
 from pgtrickle.query.operators import (
     Aggregate,
     AggregateCall,
@@ -31,6 +31,7 @@ from pgtrickle.query.operators import (
     Project,
     Repeat,
     Scan,
+    TopK,
     UnionAll,
 )
 from tests.delta.expressions import EXACT, NotInterpretedError, convert, divide, parse, value_of
@@ -199,6 +200,25 @@ def _pair_up(op: LeftJoin | Match, left: ZSet, right: ZSet) -> ZSet:
 
 
 @evaluate.register
+def _(op: TopK, world: World, at: Moment | None = None) -> ZSet:
+    return _first_rows(op, evaluate(op.input, world, at))
+
+
+@evaluate.register
+def _(op: TopKDelta, world: World, at: Moment | None = None) -> ZSet:
+    before = evaluate(op.top.input, world, Moment.BEFORE)
+    after = add(before, evaluate(op.delta, world, at))
+    return add(_first_rows(op.top, after), negate(_first_rows(op.top, before)))
+
+
+def _first_rows(op: TopK, rows: ZSet) -> ZSet:
+    listed = [dict(zip(op.names, row, strict=True)) for row in rows.elements()]
+    call = parse(f"array_agg(1 ORDER BY {', '.join(op.order)})")
+    end = None if op.limit is None else op.offset + op.limit
+    return Counter(tuple(row.values()) for row in _sorted(call.this.expressions, listed)[op.offset : end])
+
+
+@evaluate.register
 def _(op: Repeat, world: World, at: Moment | None = None) -> ZSet:
     place = op.names.index(op.times)
     return collect((row, weight * max(row[place] or 0, 0)) for row, weight in evaluate(op.input, world, at).items())
@@ -273,14 +293,19 @@ def _first(node: exp.Cast, rows: list[dict[str, Any]]) -> Any:
     call = node.this.this.unnest()
     if not isinstance(call, exp.ArrayAgg) or not isinstance(call.this, exp.Order):
         raise NotInterpretedError(node.sql(dialect="postgres"))
-    for part in reversed(call.this.expressions):  # sorting is stable: the least significant first
+    ordered = _sorted(call.this.expressions, rows)
+    return value_of(call.this.this, ordered[0]) if ordered else None
+
+
+def _sorted(order: list[exp.Expr], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    for part in reversed(order):  # sorting is stable: the least significant first
         nulls_last = not part.args.get("nulls_first")
         descending = bool(part.args.get("desc"))
         present = [row for row in rows if value_of(part.this, row) is not None]
         absent = [row for row in rows if value_of(part.this, row) is None]
         present.sort(key=lambda row, part=part: value_of(part.this, row), reverse=descending)  # type: ignore[misc]
         rows = present + absent if nulls_last else absent + present
-    return value_of(call.this.this, rows[0]) if rows else None
+    return rows
 
 
 def _apply(node: exp.Expr, values: list[tuple[Any, int]], type_name: str) -> Any:

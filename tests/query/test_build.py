@@ -76,9 +76,9 @@ REFUSED = (
         "line 1, column 39",
     ),
     (
-        "SELECT id FROM customers c WHERE EXISTS (SELECT FROM orders WHERE EXISTS (SELECT FROM items WHERE amount = c.id))",
+        "SELECT 1 FROM customers c WHERE EXISTS (SELECT FROM orders WHERE EXISTS (SELECT FROM items WHERE c.id = 1))",
         support.SUBQUERY,
-        "line 1, column 41",
+        "line 1, column 40",
     ),
     (
         "SELECT id, (SELECT tags FROM items WHERE order_id = c.id) FROM customers c",
@@ -100,7 +100,8 @@ REFUSED = (
         support.GROUPING_SETS,
         "line 1, column 70",
     ),
-    ("SELECT id FROM customers ORDER BY id LIMIT 3", support.LIMIT, "line 1, column 38"),
+    ("SELECT id FROM customers LIMIT 3", support.LIMIT, "line 1, column 26"),
+    ("SELECT id FROM customers ORDER BY id LIMIT 1 + 1", support.LIMIT, "line 1, column 38"),
     ("SELECT id FROM customers OFFSET 1", support.LIMIT, "line 1, column 26"),
     ("SELECT id FROM customers FOR UPDATE", support.ROW_LOCK, "line 1, column 26"),
     ("SELECT id FROM customers TABLESAMPLE system (50)", support.TABLESAMPLE, "line 1, column 26"),

@@ -101,8 +101,13 @@ def queries(draw: st.DrawFn, tables: list[TableDefinition], depth: int = 2) -> s
 
 @st.composite
 def _queries(draw: st.DrawFn, tables: list[TableDefinition], depth: int) -> Relation:
-    shapes = ["select", "select", "distinct", "aggregate", "aggregate"] + (["set", "set"] if depth else [])
+    shapes = ["select", "select", "distinct", "aggregate", "aggregate"] + (["set", "set", "first"] if depth else [])
     shape = draw(st.sampled_from(shapes))
+    if shape == "first":
+        rows = draw(_queries(tables, depth - 1))
+        order = ", ".join(f"{name} {draw(st.sampled_from(('', 'DESC', 'NULLS FIRST')))}" for name in rows.columns)
+        limit = f"LIMIT {draw(st.integers(1, 3))} OFFSET {draw(st.integers(0, 1))}"
+        return Relation(f"SELECT * FROM ({rows.sql}) f ORDER BY {order} {limit}", rows.columns)
     if shape == "set":
         left, right = draw(_queries(tables, depth - 1)), draw(_queries(tables, depth - 1))
         shared = [(a, b) for a in left.columns for b in right.columns if left.columns[a] == right.columns[b]][:2]
@@ -111,7 +116,7 @@ def _queries(draw: st.DrawFn, tables: list[TableDefinition], depth: int) -> Rela
             one = ", ".join(f"{a} AS o{position}" for position, (a, _) in enumerate(shared))
             other = ", ".join(b for _, b in shared)
             operation = draw(st.sampled_from(SET_OPERATIONS))
-            sql = f"SELECT {one} FROM ({left.sql}) l {operation} SELECT {other} FROM ({right.sql}) r"
+            sql = f"(SELECT {one} FROM ({left.sql}) l) {operation} (SELECT {other} FROM ({right.sql}) r)"
             return Relation(sql, outputs)
         return left
     source, columns = draw(_from(tables, depth))

@@ -9,7 +9,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pgtrickle.query.operators import Aggregate, Filter, LeftJoin, Match, Operator, Project, Repeat, Scan, _require
+from pgtrickle.query.operators import (
+    Aggregate,
+    Filter,
+    LeftJoin,
+    Match,
+    Operator,
+    Project,
+    Repeat,
+    Scan,
+    TopK,
+    _require,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +72,18 @@ class AggregateDelta(Operator):
 
 
 @dataclass(frozen=True, slots=True)
+class TopKDelta(Operator):
+    """−old +new of the first rows, should `delta` (a delta of their input) have any; keeps state."""
+
+    delta: Operator
+    top: TopK
+
+    @property
+    def inputs(self) -> tuple[Operator, ...]:
+        return (self.delta,)
+
+
+@dataclass(frozen=True, slots=True)
 class Rematch(Operator):
     """What `delta`, of the right side R of `join`, changes for the rows of `left`: join(left, R′) − join(left, R).
 
@@ -104,10 +127,10 @@ def before(operator: Operator) -> Before:
 
 
 def keeps_state(operator: Operator) -> bool:
-    """True if the operator's rows can be read off one state table: an aggregate under only row-wise operators.
+    """True if the operator's rows can be read off one state table: an aggregate or first rows under row-wise operators.
 
     A state table holds the rows of the start of the window, so such an operator is cheap to read at `Before`.
     """
     while isinstance(operator, Filter | Project | Repeat):
         operator = operator.input
-    return isinstance(operator, Aggregate)
+    return isinstance(operator, Aggregate | TopK)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import singledispatch
 
-from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus, Rematch
+from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus, Rematch, TopKDelta
 from pgtrickle.model import Column
 from pgtrickle.query.operators import (
     Aggregate,
@@ -21,6 +21,7 @@ from pgtrickle.query.operators import (
     Project,
     Repeat,
     Scan,
+    TopK,
     UnionAll,
 )
 
@@ -86,6 +87,17 @@ def _(op: Match, mark: str = "") -> str:
 @describe.register
 def _(op: Rematch, mark: str = "") -> str:
     return f"rematch, {describe(op.join)}"
+
+
+@describe.register
+def _(op: TopK, mark: str = "") -> str:
+    limit = "" if op.limit is None else f" {op.limit}"
+    return f"first{mark}{limit} after {op.offset} by {', '.join(op.order)}"
+
+
+@describe.register
+def _(op: TopKDelta, mark: str = "") -> str:
+    return "Δ" + describe(op.top)
 
 
 @describe.register

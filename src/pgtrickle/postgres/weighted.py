@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pgtrickle.model import Column, Expr, quote
-from pgtrickle.postgres.aggregate import contribution_columns, contributions
+from pgtrickle.postgres.aggregate import contribution_columns, contributions, outputs
 from pgtrickle.postgres.wire import WEIGHT
-from pgtrickle.query.operators import Aggregate, Filter, Operator, Project, Repeat, UnionAll
+from pgtrickle.query.operators import Aggregate, Filter, Operator, Project, Repeat, Stateful, UnionAll
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +61,25 @@ def _run(step: Step, relation: str) -> str:
     if isinstance(step, Filter):
         return f"SELECT * FROM ({relation}) AS filtered WHERE {step.condition.sql}"
     if isinstance(step, Repeat):
-        times, names = quote(step.times), ", ".join(map(quote, step.names))
-        return f"SELECT {names}, {WEIGHT} * {times} AS {WEIGHT} FROM ({relation}) AS repeated WHERE {times} > 0"
-    outputs = [
+        # Copies rather than a larger weight: rows that are there have weight one wherever they are read.
+        names = ", ".join(map(quote, [*step.names, WEIGHT]))
+        return f"SELECT {names} FROM ({relation}) AS repeated CROSS JOIN generate_series(1, {quote(step.times)})"
+    selected = [
         f"{expression.sql} AS {quote(column.name)}"
         for column, expression in zip(step.columns, step.expressions, strict=True)
     ]
-    return f"SELECT {', '.join([*outputs, WEIGHT])} FROM ({relation}) AS projected"
+    return f"SELECT {', '.join([*selected, WEIGHT])} FROM ({relation}) AS projected"
 
 
 def weigh(relation: str, columns: Sequence[str], weight: int = 1) -> str:
     """An ordinary relation as a weighted one."""
     return f"SELECT {', '.join([*map(quote, columns), f'{weight}::bigint AS {WEIGHT}'])} FROM ({relation}) AS weighed"
+
+
+def kept_rows(node: Stateful, table: str) -> str:
+    """The rows of what keeps state, off its table."""
+    kept = f"SELECT * FROM {table}"
+    return outputs(node, kept) if isinstance(node, Aggregate) else kept
 
 
 def join(
@@ -84,10 +91,10 @@ def join(
     sign: int = 1,
 ) -> str:
     """A weighted relation joined with a weighted one; weights multiply, `sign` is −1 to subtract."""
-    outputs = [f"d.{quote(name)}" for name in delta_columns] + [f"r.{quote(name)}" for name in other_columns]
+    selected = [f"d.{quote(name)}" for name in delta_columns] + [f"r.{quote(name)}" for name in other_columns]
     weight = f"{'-' if sign < 0 else ''}(d.{WEIGHT} * r.{WEIGHT}) AS {WEIGHT}"
     on = condition.sql if condition is not None else "true"
-    return f"SELECT {', '.join([*outputs, weight])} FROM ({delta}) AS d JOIN ({other}) AS r ON {on}"
+    return f"SELECT {', '.join([*selected, weight])} FROM ({delta}) AS d JOIN ({other}) AS r ON {on}"
 
 
 def both(left: Expr | None, right: Expr | None) -> Expr | None:

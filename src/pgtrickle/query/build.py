@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from pgtrickle.errors import Unsupported
 from pgtrickle.model import Column, Expr, Table
-from pgtrickle.query import dialect, firsts, groupingsets, outer, scalar, sets, sublinks, support
+from pgtrickle.query import dialect, firsts, groupingsets, outer, scalar, sets, sublinks, support, topk
 from pgtrickle.query.analysis import Analysis, Body, InlinedView, SourceRelation
 from pgtrickle.query.bench import Bench, Describe
 from pgtrickle.query.calls import Calls, function_name
@@ -24,12 +24,15 @@ from pgtrickle.query.rewrite import rewrite
 from pgtrickle.query.scope import Scope
 from pgtrickle.query.sublinks import Attachment, Inner
 from pgtrickle.query.support import Gap
+from pgtrickle.query.topk import Bounds
 
 _SYSTEM_COLUMNS = frozenset({"ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"})
 
 # What a node may hold; anything else is syntax we would lose.
-_SELECT_PARTS = frozenset({"expressions", "from_", "joins", "where", "group", "having", "order", "with_", "distinct"})
-_UNION_PARTS = frozenset({"this", "expression", "distinct", "order", "with_"})
+_SELECT_PARTS = frozenset(
+    {"expressions", "from_", "joins", "where", "group", "having", "order", "with_", "distinct", "limit", "offset"}
+)
+_UNION_PARTS = frozenset({"this", "expression", "distinct", "order", "with_", "limit", "offset"})
 _SUBQUERY_PARTS = frozenset({"this", "alias", "joins", "order", "with_"})
 _TABLE_PARTS = frozenset({"this", "db", "alias", "joins"})
 _JOIN_PARTS = frozenset({"this", "on", "using", "kind", "side"})
@@ -66,15 +69,17 @@ class _Around:
 
 @dataclass(frozen=True, slots=True)
 class _First:
-    """DISTINCT ON: a row of each group of `keys`, the first in `order`."""
+    """The first row in `order` of each group of `keys` (DISTINCT ON), or the first rows of all (`bounds`: LIMIT)."""
 
     keys: list[exp.Expr]
     order: list[exp.Expr]
+    bounds: Bounds | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What stands above the rows of a SELECT: labels and expressions of its list, HAVING, subqueries, DISTINCT ON."""
+    """What stands above the rows of a SELECT: labels and expressions of its list, HAVING, subqueries, the order that
+    DISTINCT ON or LIMIT go by."""
 
     labels: list[str]
     selected: list[exp.Expr]
@@ -158,14 +163,33 @@ class _Builder:
         types = self._bench.types(draft, [reference(column) for column in draft.columns])
         columns = tuple(self._bench.column(type, label) for type, label in zip(types, labels, strict=True))
         self._ordered |= node.args.get("order") is not None
+        bounds = self._bounds(node)
         if not isinstance(node, exp.Union):
             left, right = (self._typed(branch, columns) for branch in branches)
             operator, outputs = sets.counted(self._bench, node, left, right)
-            return _Rows(operator, tuple(zip(labels, outputs, strict=True)))
+            return self._limited_set(_Rows(operator, tuple(zip(labels, outputs, strict=True))), node, bounds)
         distinct = bool(node.args.get("distinct"))
         parts = [sets.without_distinct(branch) if distinct else branch for branch in branches]
         union = UnionAll(columns, tuple(part for branch in parts for part in self._branches(branch, columns)))
-        return _Rows(sets.distinct(union) if distinct else union, tuple(zip(labels, union.names, strict=True)))
+        rows = _Rows(sets.distinct(union) if distinct else union, tuple(zip(labels, union.names, strict=True)))
+        return self._limited_set(rows, node, bounds)
+
+    def _limited_set(self, rows: _Rows, node: exp.SetOperation, bounds: Bounds | None) -> _Rows:
+        """The first rows of a set operation, which is sorted by places or names of its output."""
+        if bounds is None:
+            return rows
+        names = {str(place): name for place, (_, name) in enumerate(rows.outputs, start=1)}
+        names.update(dict(rows.outputs))
+        order: list[exp.Expr] = []
+        for part in node.args["order"].expressions:
+            name = names.get(part.this.unnest().name)
+            if name is None:
+                raise self._refuse(support.LIMIT, "this ORDER BY", "order by")
+            ordered = part.copy()
+            ordered.set("this", column_node(name))
+            order.append(ordered)
+        items = [(reference(name), label) for label, name in rows.outputs]
+        return self._limited(rows.operator, items, order, bounds, distinct=False)
 
     def _branches(self, branch: Project, columns: tuple[Column, ...]) -> tuple[Operator, ...]:
         """The branch with the union's types; a union of the very same columns gives its own branches instead."""
@@ -213,6 +237,8 @@ class _Builder:
         for condition in parts.conditions:
             operator = self._bench.filter(operator, from_node(condition))
         items = [(from_node(part), label) for label, part in zip(parts.labels, parts.selected, strict=True)]
+        if parts.first is not None and parts.first.bounds is not None:
+            return self._limited(operator, items, parts.first.order, parts.first.bounds, distinct=distinct)
         if parts.first is not None:
             return self._firsts(operator, items, parts.first)
         if distinct:
@@ -241,7 +267,7 @@ class _Builder:
         conditions = [next(take) for _ in parts.conditions]
         found = [(attachment, next(take)) for attachment in attachments]
         joined = [replace(a, condition=None if a.condition is None else node) for a, node in found]
-        first = None if parts.first is None else _First([next(take) for _ in on], [next(take) for _ in order])
+        first = parts.first and replace(parts.first, keys=[next(take) for _ in on], order=[next(take) for _ in order])
         around = _Around(parts.around.names, joined)
         return aggregate, _Parts(parts.labels, selected, conditions, around, first)
 
@@ -273,14 +299,45 @@ class _Builder:
         return _Rows(together, tuple(zip(parts.labels, together.names, strict=True)))
 
     def _first_of(self, node: exp.Select, scope: Scope) -> _First | None:
-        """What DISTINCT ON says: its keys, and the order that makes a row the first."""
+        """What DISTINCT ON or LIMIT say, and the order that makes a row the first."""
         distinct = node.args.get("distinct")
-        if distinct is None or distinct.args.get("on") is None:
+        on = None if distinct is None else distinct.args.get("on")
+        bounds = self._bounds(node)
+        if on is None and bounds is None:
             return None
+        if on is not None and bounds is not None:
+            raise self._refuse(support.DISTINCT_ON, "", "distinct on")
         order = node.args.get("order")
-        keys = [self._resolve(part, scope) for part in distinct.args["on"].expressions]
-        ordered = [] if order is None else [self._resolve(part, scope) for part in order.expressions]
-        return _First(keys, ordered)
+        keys = [] if on is None else [self._resolve(part, scope) for part in on.expressions]
+        return _First(keys, [] if order is None else [self._resolve(part, scope) for part in order.expressions], bounds)
+
+    def _bounds(self, node: exp.Expr) -> Bounds | None:
+        """LIMIT and OFFSET; the first rows are known only in an order."""
+        try:
+            bounds = topk.bounds(node)
+        except topk.UnknownBoundError as what:
+            raise self._refuse(support.LIMIT, str(what), "limit", "offset", "fetch first", "fetch next") from what
+        if bounds is not None and node.args.get("order") is None:
+            raise self._refuse(support.LIMIT, "LIMIT without ORDER BY", "limit", "offset", "fetch first", "fetch next")
+        return bounds
+
+    def _limited(
+        self,
+        operator: Operator,
+        items: list[tuple[Expr, str]],
+        order: list[exp.Expr],
+        bounds: Bounds,
+        *,
+        distinct: bool,
+    ) -> _Rows:
+        """The first rows; DISTINCT may sort by its output only, so that what it sorts by adds no column."""
+        sorted_by = [(part, from_node(part.this)) for part in order if isinstance(part, exp.Ordered)]
+        more = {by.sql: (by, "") for _, by in sorted_by if by.sql not in {item.sql for item, _ in items}}
+        rows: Operator = self._bench.exactly(operator, [*items, *more.values()])
+        places = {item.sql: name for (item, _), name in zip([*items, *more.values()], rows.names, strict=True)}
+        rows = sets.distinct(rows) if distinct else rows
+        top = topk.top(rows, [(part, places[by.sql]) for part, by in sorted_by], bounds)
+        return _Rows(top, tuple(zip((label for _, label in items), top.names, strict=False)))
 
     def _firsts(self, operator: Operator, items: list[tuple[Expr, str]], first: _First) -> _Rows:
         keys = [(from_node(key), "") for key in first.keys]
@@ -328,7 +385,7 @@ class _Builder:
 
     def _check_parts(self, node: exp.Expr, known: frozenset[str]) -> None:
         """Refuses what `node` holds besides `known`; LIMIT and FOR UPDATE may stand on any query."""
-        if node.args.get("limit") or node.args.get("offset") or node.args.get("fetch"):
+        if any(node.args.get(part) for part in {"limit", "offset", "fetch"} - known):
             raise self._refuse(support.LIMIT, "", "limit", "offset", "fetch first", "fetch next")
         locks = node.args.get("locks")
         if locks:

@@ -15,6 +15,7 @@ from pgtrickle.query.operators import (
     Project,
     Repeat,
     Scan,
+    TopK,
     UnionAll,
     walk,
 )
@@ -65,6 +66,10 @@ def _line(operator: Operator, labels: dict[str, str]) -> str:
             condition = "" if operator.condition is None else f" on {_shown(operator.condition, labels)}"
             name = f"{operator.kind.name.title()}Join" if isinstance(operator, Match) else type(operator).__name__
             return (name if operator.equalities else f"{name} (no equality)") + condition
+        case TopK():
+            limit = "" if operator.limit is None else f" limit {operator.limit}"
+            order = ", ".join(_NAME.sub(lambda match: labels.get(match[1], match[1]), part) for part in operator.order)
+            return f"TopK{limit} offset {operator.offset} by {order}"
         case Repeat():
             return f"Repeat {labels.get(operator.times, operator.times)} times"
         case Aggregate():

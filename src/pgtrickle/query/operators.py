@@ -220,6 +220,31 @@ class Aggregate(Operator):
 
 
 @dataclass(frozen=True, slots=True)
+class TopK(Operator):
+    """The first `limit` rows (None: all) after `offset` ones, in the order of `order`: texts of an ORDER BY.
+
+    `order` reads columns by their names and ends with all of them, so that rows which tie are identical.
+    """
+
+    input: Operator
+    order: tuple[str, ...]
+    limit: int | None
+    offset: int = 0
+
+    def __post_init__(self) -> None:
+        _require(self.names == self.input.names, "the first rows have their input's columns")
+        _require(len(self.order) > 0, "there are no first rows without an order")
+
+    @property
+    def inputs(self) -> tuple[Operator, ...]:
+        return (self.input,)
+
+
+Stateful = Aggregate | TopK
+"""What keeps state in a table of its own."""
+
+
+@dataclass(frozen=True, slots=True)
 class UnionAll(Operator):
     """All rows of all inputs; the i-th column of each input becomes the i-th output column."""
 

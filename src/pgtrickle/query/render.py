@@ -16,6 +16,7 @@ from pgtrickle.query.operators import (
     Project,
     Repeat,
     Scan,
+    TopK,
     UnionAll,
 )
 
@@ -57,6 +58,10 @@ def select(operator: Operator, *, leaf: Leaf = _no_leaf) -> str:
         case Repeat():
             copies = f"generate_series(1, {quote(operator.times)})"
             return f"{_columns(operator)} FROM {_nested(operator.input, leaf)} AS i CROSS JOIN {copies}"
+        case TopK():
+            limit = "" if operator.limit is None else f" LIMIT {operator.limit}"
+            rows = f"{_columns(operator)} FROM {_nested(operator.input, leaf)} AS i"
+            return f"{rows} ORDER BY {', '.join(operator.order)}{limit} OFFSET {operator.offset}"
         case Aggregate():
             return _aggregate(operator, leaf)
         case UnionAll():

@@ -63,7 +63,9 @@ RECURSIVE = Gap("PT226", "WITH RECURSIVE cannot be maintained incrementally yet"
 LATERAL = Gap("PT227", "LATERAL cannot be maintained incrementally yet")
 SET_RETURNING = Gap("PT228", "set-returning function {name} cannot be maintained incrementally yet")
 GROUPING_SETS = Gap("PT229", "GROUPING SETS, CUBE and ROLLUP cannot be maintained incrementally yet")
-LIMIT = Gap("PT230", "LIMIT and OFFSET cannot be maintained incrementally yet")
+LIMIT = Gap(
+    "PT230", "{name} has no definite rows", "give it an ORDER BY and a plain number, or use refresh_mode => 'FULL'"
+)
 ROW_LOCK = Gap("PT231", "FOR {name} has no meaning in a stream table", "remove the locking clause")
 TABLESAMPLE = Gap("PT232", "TABLESAMPLE cannot be maintained incrementally")
 WHOLE_ROW = Gap("PT233", "a whole-row reference to {name} cannot be maintained incrementally", "name the columns")

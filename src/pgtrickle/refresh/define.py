@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import psycopg
 
-from pgtrickle.apply import merge, state
+from pgtrickle.apply import first, merge, state
 from pgtrickle.capture import triggers
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import writer as record
@@ -159,7 +159,10 @@ def _build(connection: Connection, prepared: Prepared, mode: Mode) -> None:
         return
     joined = joined_aggregates(prepared.tree)
     for kept in prepared.states.values():
-        state.create(connection, kept, looked_up=kept.aggregate in joined)
+        if isinstance(kept, first.FirstRows):
+            first.create(connection, kept)
+        else:
+            state.create(connection, kept, looked_up=kept.aggregate in joined)
     sources = prepared.compiled.analysis.sources
     triggers.attach_all(connection, {source.table: [column.name for column in source.columns] for source in sources})
 

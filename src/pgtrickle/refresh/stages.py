@@ -11,17 +11,18 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from pgtrickle import failpoints
-from pgtrickle.apply import stage, state
+from pgtrickle.apply import first, stage, state
 from pgtrickle.db import scalar, statement
 from pgtrickle.errors import StateError
 from pgtrickle.model import quote
 from pgtrickle.postgres.weighted import Step, run_steps
 from pgtrickle.postgres.wire import WEIGHT, Wire, wire
+from pgtrickle.query.operators import TopK
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.facts import ctid_ranges
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.spark.evaluate import Evaluator
-from pgtrickle.spark.flow import Flow, LandAggregate, LandResult, Merged, Physical, Read, ReadResult
+from pgtrickle.spark.flow import Flow, KeepFirst, LandAggregate, LandResult, Merged, Physical, Read, ReadResult
 from pgtrickle.spark.land import to_driver, to_staging
 from pgtrickle.spark.worker import Snapshot
 
@@ -46,12 +47,14 @@ class StageRunner:
         evaluator = Evaluator(
             self.session, self.snapshot, self.small, self._read_here, partial(self._ranges, parts=self._parallelism())
         )
-        evaluator.expect(s.input for s in physical.stages if not isinstance(s, ReadResult))
+        evaluator.expect(s.input for s in physical.stages if isinstance(s, LandAggregate | LandResult))
         try:
             for step in physical.stages:
                 match step:
                     case LandAggregate(number=number, input=flow, steps=steps):
                         self._merge(number, self._land(evaluator.frame(flow), flow, steps))
+                    case KeepFirst(number=number, top=top):
+                        self._keep_first(number, top)
                     case LandResult(input=flow, steps=steps):
                         few = self.whole or self.small  # then rows are added up where they land
                         frame = evaluator.frame(flow) if few else evaluator.consolidated(flow)
@@ -95,11 +98,17 @@ class StageRunner:
 
     def _merge(self, number: int, landed: str) -> None:
         kept = self.prepared.states[number]
+        assert isinstance(kept, state.StateTable)
         writer, reader = self.connections.writer, self.connections.reader
         if self.whole:
             state.rebuild(writer, kept, landed)
         else:
             state.merge(writer, reader, kept, self.prepared.state_below(kept.aggregate), landed)
+
+    def _keep_first(self, number: int, top: TopK) -> None:
+        kept = self.prepared.states[number]
+        assert isinstance(kept, first.FirstRows)
+        first.keep(self.connections.writer, self.connections.reader, kept, self.prepared.table_below(top))
 
     def _read_here(self, flow: Read | Merged) -> pa.Table:
         """A leaf's rows: at the snapshot, or, of an aggregate below, from the transaction where alone they exist."""

@@ -8,6 +8,7 @@ from pgtrickle.spark.flow import (
     Concat,
     Flow,
     HashJoin,
+    KeepFirst,
     LandAggregate,
     LandResult,
     Lookup,
@@ -30,6 +31,8 @@ def _stages(physical: Physical) -> Iterator[str]:
             case LandAggregate(number=number, input=flow):
                 yield f"{position}. land contributions to the groups of aggregate {number}"
                 yield from _flow(flow, 1)
+            case KeepFirst(number=number):
+                yield f"{position}. read the first rows {number}, and compare them with those kept"
             case LandResult(input=flow):
                 yield f"{position}. land the result"
                 yield from _flow(flow, 1)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pgtrickle.model import Column, Table
 from pgtrickle.postgres.weighted import Step
 from pgtrickle.postgres.wire import send_rows
-from pgtrickle.query.operators import Aggregate
+from pgtrickle.query.operators import Aggregate, TopK
 
 RANGE = "/* pgtrickle: ctid range */ true"
 """Stands in a `Read`'s SQL where a task puts its share of the table."""
@@ -105,6 +105,14 @@ class LandAggregate:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepFirst:
+    """Stage: the first rows are read, from the state below or at the snapshot, and compared with those kept."""
+
+    number: int
+    top: TopK
+
+
+@dataclass(frozen=True, slots=True)
 class LandResult:
     """Stage: rows land in PostgreSQL and, after `steps`, are the result's rows."""
 
@@ -120,7 +128,7 @@ class ReadResult:
     aggregate: int
 
 
-Stage = LandAggregate | LandResult | ReadResult
+Stage = LandAggregate | KeepFirst | LandResult | ReadResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pgtrickle.model import Column, Expr, quote
-from pgtrickle.postgres.aggregate import is_additive, outputs
-from pgtrickle.postgres.weighted import Group, Step, chain, rename, run_steps, weigh
+from pgtrickle.postgres.aggregate import is_additive
+from pgtrickle.postgres.weighted import Group, Step, chain, kept_rows, rename, run_steps, weigh
 from pgtrickle.postgres.wire import receive_arrays, send_rows, travels_as_itself, wire
 from pgtrickle.query import render
 from pgtrickle.query.operators import (
@@ -24,6 +24,8 @@ from pgtrickle.query.operators import (
     Match,
     Operator,
     Scan,
+    Stateful,
+    TopK,
     UnionAll,
     walk,
 )
@@ -33,6 +35,7 @@ from pgtrickle.spark.flow import (
     Concat,
     Flow,
     HashJoin,
+    KeepFirst,
     LandAggregate,
     LandResult,
     Lookup,
@@ -48,7 +51,7 @@ def lower_full(tree: Operator, facts: Facts, merged: Callable[[int], str]) -> Ph
     """The physical plan of a full refresh; `merged` names the new state of an aggregate once landed."""
     lowering = FullLowering(tree, facts, merged)
     core, steps = chain(tree)
-    if isinstance(core, Aggregate):
+    if isinstance(core, Aggregate | TopK):
         number = lowering.land(core)
         lowering.stages.append(ReadResult(run_steps(lowering.finished(core, number), steps), number))
     else:
@@ -63,10 +66,10 @@ def whole_query(sql: str, columns: tuple[Column, ...]) -> Physical:
     return Physical((LandResult(read),), ())
 
 
-def numbered(tree: Operator) -> dict[Aggregate, int]:
-    """The aggregates of a tree with the numbers their state tables bear."""
-    aggregates = dict.fromkeys(node for node in walk(tree) if isinstance(node, Aggregate))
-    return {aggregate: number for number, aggregate in enumerate(aggregates, start=1)}
+def numbered(tree: Operator) -> dict[Stateful, int]:
+    """What keeps state in a tree, with the numbers the state tables bear."""
+    stateful = dict.fromkeys(node for node in walk(tree) if isinstance(node, Aggregate | TopK))
+    return {node: number for number, node in enumerate(stateful, start=1)}
 
 
 @dataclass(slots=True)
@@ -79,12 +82,25 @@ class FullLowering:
     stages: list[Stage] = field(default_factory=list)
     landed: set[int] = field(default_factory=set)
 
-    def land(self, aggregate: Aggregate) -> int:
-        """A stage for the aggregate. Additive ones are grouped where their rows are read, so that groups travel."""
-        number = numbered(self.tree)[aggregate]
-        if number in self.landed:
-            return number
-        self.landed.add(number)
+    def land(self, node: Stateful) -> int:
+        """A stage that makes the node's state, unless there is one."""
+        number = numbered(self.tree)[node]
+        if number not in self.landed:
+            self.landed.add(number)
+            if isinstance(node, TopK):
+                self._land_below(node.input)
+                self.stages.append(KeepFirst(number, node))
+            else:
+                self._land_aggregate(number, node)
+        return number
+
+    def _land_below(self, operator: Operator) -> None:
+        for below in walk(operator):
+            if isinstance(below, Aggregate | TopK):
+                self.land(below)
+
+    def _land_aggregate(self, number: int, aggregate: Aggregate) -> None:
+        """Additive ones are grouped where their rows are read, so that groups travel."""
         group = (Group.of(aggregate),) if is_additive(aggregate) else ()
         flow = self._grouped(aggregate, group) if group and self._splits(aggregate.input) else None
         if flow is None:
@@ -92,11 +108,10 @@ class FullLowering:
             self.stages.append(LandAggregate(number, aggregate, flow, (*pending, *group)))
         else:
             self.stages.append(LandAggregate(number, aggregate, flow))
-        return number
 
     def _splits(self, operator: Operator) -> bool:
         """Whether the rows are a join of tables, one of which tasks can share among them."""
-        if any(isinstance(node, Aggregate | UnionAll) for node in walk(operator)):
+        if any(isinstance(node, Aggregate | TopK | UnionAll) for node in walk(operator)):
             return False
         return self.facts.tables[self._largest(operator).table.oid].splittable
 
@@ -112,8 +127,8 @@ class FullLowering:
         size = self.facts.rows(split.table.oid)
         return Read(columns, size, grouped, f"groups of {split.table}", split.table.qualified)
 
-    def finished(self, aggregate: Aggregate, number: int) -> str:
-        return weigh(outputs(aggregate, f"SELECT * FROM {self.merged(number)}"), aggregate.names)
+    def finished(self, node: Stateful, number: int) -> str:
+        return weigh(kept_rows(node, self.merged(number)), node.names)
 
     def evaluated(self, operator: Operator) -> Flow:
         """The operator's rows with nothing pending."""
@@ -130,7 +145,7 @@ class FullLowering:
             case UnionAll(branches=branches):
                 flows = tuple(self.evaluated(rename(branch, core)) for branch in branches)
                 return concat(core.columns, flows), steps
-            case Aggregate():
+            case Aggregate() | TopK():
                 number = self.land(core)
                 sql = send_rows(run_steps(self.finished(core, number), steps), columns)
                 return Merged(columns, 1000.0, sql, number), ()
@@ -150,7 +165,7 @@ class FullLowering:
         self, node: InnerJoin, columns: tuple[Column, ...], steps: tuple[Step, ...]
     ) -> tuple[Flow, tuple[Step, ...]]:
         keys = spark_keys(node.equalities, node.columns)
-        has_state = any(isinstance(below, Aggregate) for below in walk(node))
+        has_state = any(isinstance(below, Aggregate | TopK) for below in walk(node))
         if not keys and not has_state:
             relation = run_steps(weigh(render.select(node), node.names), steps)
             return Read(columns, 1000.0, relation, "a join evaluated by PostgreSQL"), ()
@@ -160,9 +175,7 @@ class FullLowering:
 
     def _asked(self, node: LeftJoin | Match, columns: tuple[Column, ...], steps: tuple[Step, ...]) -> Flow:
         """Each task lets PostgreSQL join its share of a table that the left side reads; state below is built too."""
-        for below in walk(node):
-            if isinstance(below, Aggregate):
-                self.land(below)
+        self._land_below(node)
         shared = self._largest(node) if self._splits(node) else None
         rows = render.select(node, leaf=lambda below: _in_range(below) if below is shared else None)
         size = 1000.0 if shared is None else self.facts.rows(shared.table.oid)

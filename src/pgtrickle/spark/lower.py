@@ -12,20 +12,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus, Rematch, is_empty
+from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus, Rematch, TopKDelta, is_empty
 from pgtrickle.delta.differentiate import differentiate
 from pgtrickle.model import Expr, Table
-from pgtrickle.postgres import aggregate as aggregate_sql
 from pgtrickle.postgres import matching
-from pgtrickle.postgres.weighted import Group, Step, both, chain, join, rename, run_steps, weigh
+from pgtrickle.postgres.weighted import Group, Step, both, chain, join, kept_rows, rename, run_steps, weigh
 from pgtrickle.postgres.wire import receive_arrays, send_rows
 from pgtrickle.query import render
-from pgtrickle.query.operators import Aggregate, Equality, InnerJoin, LeftJoin, Match, Operator, Scan, UnionAll, walk
+from pgtrickle.query.operators import (
+    Aggregate,
+    Equality,
+    InnerJoin,
+    LeftJoin,
+    Match,
+    Operator,
+    Scan,
+    TopK,
+    UnionAll,
+    walk,
+)
 from pgtrickle.spark.facts import Facts, ReadCost, read_cost
 from pgtrickle.spark.flow import (
     Choice,
     Flow,
     HashJoin,
+    KeepFirst,
     LandAggregate,
     LandResult,
     Lookup,
@@ -78,19 +89,27 @@ class _DeltaLowering:
     def physical(self) -> Physical:
         plan = differentiate(self.tree, self.changed)
         core, steps = chain(plan)
-        if isinstance(core, AggregateDelta):
+        if isinstance(core, AggregateDelta | TopKDelta):
             number = self._land(core)
             self.stages.append(ReadResult(run_steps(self.names.merged(number), steps), number))
         else:
             self.stages.append(LandResult(self._flow(plan, ())))
         return Physical(tuple(self.stages), tuple(dict.fromkeys(self.choices)))
 
-    def _land(self, node: AggregateDelta) -> int:
-        number = numbered(self.tree)[node.aggregate]
+    def _land(self, node: AggregateDelta | TopKDelta) -> int:
+        """A stage that merges the delta into the node's state, unless there is one."""
+        kept = node.aggregate if isinstance(node, AggregateDelta) else node.top
+        number = numbered(self.tree)[kept]
         if number not in self.landed:
             self.landed.add(number)
-            flow = self._flow(node.delta, (Group.of(node.aggregate),))
-            self.stages.append(LandAggregate(number, node.aggregate, flow))
+            if isinstance(node, AggregateDelta):
+                flow = self._flow(node.delta, (Group.of(node.aggregate),))
+                self.stages.append(LandAggregate(number, node.aggregate, flow))
+            else:
+                for below in walk(node.delta):
+                    if isinstance(below, AggregateDelta | TopKDelta):
+                        self._land(below)
+                self.stages.append(KeepFirst(number, node.top))
         return number
 
     def _flow(self, plan: Operator, above: tuple[Step, ...]) -> Flow:
@@ -107,10 +126,10 @@ class _DeltaLowering:
                 return concat(columns, tuple(self._flow(term, steps) for term in terms))
             case UnionAll(branches=branches):
                 return concat(columns, tuple(self._flow(rename(branch, core), steps) for branch in branches))
-            case AggregateDelta():
+            case AggregateDelta() | TopKDelta():
                 number = self._land(core)
                 sql = send_rows(run_steps(self.names.merged(number), steps), columns)
-                rows = 1000.0 if core.aggregate.keys else 2.0  # −old +new
+                rows = 2.0 if isinstance(core, AggregateDelta) and not core.aggregate.keys else 1000.0  # −old +new
                 return Merged(columns, rows, sql, number)
             case InnerJoin():
                 return self._join(core, steps)
@@ -133,7 +152,7 @@ class _DeltaLowering:
         """ΔX ⋈ side: the version at hand, corrected by ΔX ⋈ Δside where the rule asks for the other one."""
         operand, wants_after = side.operator, isinstance(side, After)
         core, _ = chain(operand)
-        is_state = isinstance(core, Aggregate)
+        is_state = isinstance(core, Aggregate | TopK)
         if not is_state and _mixes_versions(operand):
             return self._split(flow, side, on, steps)
         own_delta = differentiate(operand, self.changed)
@@ -195,9 +214,9 @@ class _DeltaLowering:
     def _at_hand(self, operand: Operator) -> tuple[str, bool]:
         """An operand's rows, weighted, and whether they are those after the window: state is from before it."""
         core, steps = chain(operand)
-        if isinstance(core, Aggregate):
-            kept = f"SELECT * FROM {self.names.state(numbered(self.tree)[core])}"
-            return run_steps(weigh(aggregate_sql.outputs(core, kept), core.names), steps), False
+        if isinstance(core, Aggregate | TopK):
+            kept = kept_rows(core, self.names.state(numbered(self.tree)[core]))
+            return run_steps(weigh(kept, core.names), steps), False
         return weigh(render.select(operand), operand.names), True
 
     def _choose_lookup(self, operand: Operator, flow: Flow, keys: tuple[Equality, ...], is_after: bool) -> None:
@@ -218,7 +237,7 @@ class _DeltaLowering:
         scans = tuple(node for node in walk(operand) if isinstance(node, Scan))
         cost = read_cost(self.facts, flow.rows, scans, on.equalities)
         keys = spark_keys(on.equalities, flow.columns + operand.columns)
-        if any(isinstance(node, Aggregate) for node in walk(operand)):
+        if any(isinstance(node, Aggregate | TopK) for node in walk(operand)):
             keys = ()  # its groups are PostgreSQL's to compute: a scan is of tables
         if keys and not cost.prefers_lookup:
             self._choose(operand, "scan", cost, flow)
@@ -274,7 +293,7 @@ class _DeltaLowering:
 
 def _mixes_versions(operand: Operator) -> bool:
     """Whether the operand joins tables (read after the window) with state (kept from before it)."""
-    return isinstance(operand, InnerJoin) and any(isinstance(node, Aggregate) for node in walk(operand))
+    return isinstance(operand, InnerJoin) and any(isinstance(node, Aggregate | TopK) for node in walk(operand))
 
 
 def _flipped(equalities: tuple[Equality, ...]) -> tuple[Equality, ...]:

@@ -20,6 +20,7 @@ from pgtrickle.query.operators import (
     Operator,
     Project,
     Repeat,
+    TopK,
     UnionAll,
 )
 
@@ -37,7 +38,7 @@ def _merge(operator: Operator) -> Operator:
                 expressions = tuple(substitute(part, meaning) for part in operator.expressions)
                 return Project(operator.columns, below.input, expressions)
             return replace(operator, input=below)
-        case Filter() | Aggregate() | Repeat():
+        case Filter() | Aggregate() | Repeat() | TopK():
             return replace(operator, input=_merge(operator.input))
         case InnerJoin() | LeftJoin() | Match():
             return replace(operator, left=_merge(operator.left), right=_merge(operator.right))

@@ -23,6 +23,7 @@ from pgtrickle.query.operators import (
     Operator,
     Project,
     Repeat,
+    TopK,
     UnionAll,
     walk,
 )
@@ -52,6 +53,9 @@ def _order(operator: Operator) -> Operator:
         case Repeat():
             below = _order(operator.input)
             return Repeat(below.columns, below, operator.times)
+        case TopK():
+            below = _order(operator.input)
+            return TopK(below.columns, below, operator.order, operator.limit, operator.offset)
         case Project() | Aggregate():
             return replace(operator, input=_order(operator.input))
         case UnionAll():

@@ -20,6 +20,7 @@ from pgtrickle.query.operators import (
     Project,
     Repeat,
     Scan,
+    TopK,
     UnionAll,
 )
 
@@ -52,6 +53,14 @@ def _prune(operator: Operator, needed: Collection[str]) -> Operator:
         case Repeat():
             below = _prune(operator.input, {*needed, operator.times})
             return Repeat(below.columns, below, operator.times)
+        case TopK():  # all columns take part in the order
+            return TopK(
+                operator.columns,
+                _prune(operator.input, operator.names),
+                operator.order,
+                operator.limit,
+                operator.offset,
+            )
         case Aggregate():
             return _prune_aggregate(operator, needed)
         case UnionAll():

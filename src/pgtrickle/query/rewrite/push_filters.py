@@ -6,7 +6,7 @@
     σ_p(L ⟕ R)  =  σ_p(L) ⟕ R            p reads columns of L only; the same for ⋉, ▷ and the mark
     L ⟕_q R     =  L ⟕ σ_q(R)            q reads columns of R only; the same for ⋉, ▷ and the mark
 
-It stops above aggregates. Conjuncts keep their order, as PostgreSQL does when it pushes them down itself.
+It stops above aggregates and LIMIT. Conjuncts keep their order, as PostgreSQL does when it pushes them down itself.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pgtrickle.query.operators import (
     Operator,
     Project,
     Repeat,
+    TopK,
     UnionAll,
 )
 
@@ -51,7 +52,7 @@ def _push(operator: Operator, pending: Sequence[Expr]) -> Operator:
         case Repeat():
             filtered = _push(operator.input, pending)
             return Repeat(filtered.columns, filtered, operator.times)
-        case Aggregate():
+        case Aggregate() | TopK():
             return _filtered(replace(operator, input=_push(operator.input, ())), pending)
     return _filtered(operator, pending)
 
