@@ -22,6 +22,8 @@ from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus
 from pgtrickle.query.operators import (
     Aggregate,
     AggregateCall,
+    Constant,
+    Expand,
     Filter,
     InnerJoin,
     LeftJoin,
@@ -196,6 +198,31 @@ def _pair_up(op: LeftJoin | Match, left: ZSet, right: ZSet) -> ZSet:
             found.append(((*row, bool(matches)), weight))
         elif bool(matches) == (op.kind is MatchKind.SEMI):
             found.append((row, weight))
+    return collect(found)
+
+
+@evaluate.register
+def _(op: Constant, world: World, at: Moment | None = None) -> ZSet:
+    """VALUES; each row a list of expressions."""
+    node = parse(f"SELECT * FROM {op.sql} AS v").args["from_"].this
+    if not isinstance(node, exp.Values):
+        raise NotInterpretedError(op.sql)
+    rows = [tuple(value_of(item, {}) for item in row.expressions) for row in node.expressions]
+    return Counter(row[: len(op.columns)] for row in rows)
+
+
+@evaluate.register
+def _(op: Expand, world: World, at: Moment | None = None) -> ZSet:
+    """generate_series(first, last), alone of all functions."""
+    call = parse(op.call.sql)
+    if not isinstance(call, exp.GenerateSeries):
+        raise NotInterpretedError(op.call.sql)
+    found: list[tuple[Row, int]] = []
+    for row, weight in evaluate(op.input, world, at).items():
+        named = dict(zip(op.input.names, row, strict=True))
+        start, end = (value_of(call.args[part], named) for part in ("start", "end"))
+        made: list[int | None] = [] if start is None or end is None else list(range(start, end + 1))
+        found += [((*row, value), weight) for value in made or ([None] if op.outer else [])]
     return collect(found)
 
 

@@ -221,3 +221,25 @@ SELECT DISTINCT ON (customer) customer, placed, note FROM orders ORDER BY custom
 SELECT DISTINCT ON (region, mood) name, credit FROM customers ORDER BY region, mood, id DESC
 
 SELECT DISTINCT ON (region) region, count(*) AS n, name FROM customers GROUP BY region, name ORDER BY region, count(*) DESC, name DESC
+
+SELECT id, body, placed FROM notes LEFT JOIN orders USING (id) ORDER BY id, body, placed LIMIT 2 OFFSET 1
+
+SELECT product, sum(amount) AS n FROM items GROUP BY product ORDER BY sum(amount) DESC NULLS LAST, product LIMIT 2
+
+SELECT DISTINCT region FROM customers ORDER BY region DESC LIMIT 1
+
+(SELECT id FROM customers UNION SELECT amount FROM items) ORDER BY 1 DESC LIMIT 3
+
+SELECT i.product, u.tag, u.n FROM items i, unnest(i.tags) WITH ORDINALITY AS u (tag, n)
+
+SELECT i.product, u.tag FROM items i LEFT JOIN LATERAL unnest(i.tags) AS u (tag) ON true WHERE i.amount > 1
+
+SELECT o.id, g.g FROM orders o CROSS JOIN LATERAL generate_series(1, o.customer) g WHERE g.g <> o.id
+
+SELECT n.id, e.key, e.value FROM notes n, jsonb_each(n.doc) e
+
+SELECT o.id, v.a, v.b FROM orders o JOIN (VALUES (1, 'x'), (2, NULL)) v (a, b) ON v.a = o.id
+
+SELECT id FROM orders UNION ALL VALUES (7), (8)
+
+SELECT o.id, g FROM orders o JOIN generate_series(1, 3) g ON g = o.id

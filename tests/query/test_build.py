@@ -94,7 +94,11 @@ REFUSED = (
     ("SELECT x.n FROM customers c, LATERAL (SELECT c.id AS n FROM orders) x", support.LATERAL, "line 1, column 30"),
     ("SELECT generate_series(1, id) FROM customers", support.SET_RETURNING, "line 1, column 8"),
     ("SELECT unnest(tags) FROM items", support.SET_RETURNING, "line 1, column 8"),
-    ("SELECT g FROM generate_series(1, 3) g", support.TABLE_FUNCTION, "line 1, column 15"),
+    (
+        "SELECT r.a FROM customers, ROWS FROM (unnest(ARRAY[1]), unnest(ARRAY[2])) r (a, b)",
+        support.UNFAITHFUL,
+        None,
+    ),
     (
         "SELECT count(*), (SELECT 1 FROM orders) AS n FROM customers GROUP BY ROLLUP (region)",
         support.GROUPING_SETS,
@@ -108,8 +112,7 @@ REFUSED = (
     ("SELECT count(c) FROM customers c", support.WHOLE_ROW, "line 1, column 14"),
     ("SELECT ctid FROM customers", support.SYSTEM_COLUMN, "line 1, column 8"),
     ("SELECT id FROM customers WHERE xmin::text = '1'", support.SYSTEM_COLUMN, "line 1, column 32"),
-    ("VALUES (1), (2)", support.VALUES, "line 1, column 1"),
-    ("SELECT v.a FROM orders, (VALUES (1)) v (a)", support.VALUES, "line 1, column 26"),
+    ("SELECT v.a FROM orders o, LATERAL (VALUES (o.id)) v (a)", support.LATERAL, "line 1, column 27"),
     ("SELECT 1 AS one", support.NO_FROM, "line 1, column 1"),
     ("SELECT id FROM ONLY customers", support.ONLY, "line 1, column 16"),
     (

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pgtrickle.query.operators import (
     Aggregate,
+    Expand,
     Filter,
     LeftJoin,
     Match,
@@ -131,6 +132,6 @@ def keeps_state(operator: Operator) -> bool:
 
     A state table holds the rows of the start of the window, so such an operator is cheap to read at `Before`.
     """
-    while isinstance(operator, Filter | Project | Repeat):
+    while isinstance(operator, Filter | Project | Repeat | Expand):
         operator = operator.input
     return isinstance(operator, Aggregate | TopK)

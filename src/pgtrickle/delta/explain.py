@@ -12,6 +12,8 @@ from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus
 from pgtrickle.model import Column
 from pgtrickle.query.operators import (
     Aggregate,
+    Constant,
+    Expand,
     Filter,
     InnerJoin,
     LeftJoin,
@@ -98,6 +100,16 @@ def _(op: TopK, mark: str = "") -> str:
 @describe.register
 def _(op: TopKDelta, mark: str = "") -> str:
     return "Δ" + describe(op.top)
+
+
+@describe.register
+def _(op: Constant, mark: str = "") -> str:
+    return f"constant {op.sql}"
+
+
+@describe.register
+def _(op: Expand, mark: str = "") -> str:
+    return f"expand{mark} by {op.call.sql}"
 
 
 @describe.register

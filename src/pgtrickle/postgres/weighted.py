@@ -1,7 +1,7 @@
 """SQL for the linear operators over weighted relations: filters and projections pass the weight on.
 
-A *chain* is the row-wise operators (filters, projections, repetitions) on top of one that is not; PostgreSQL
-evaluates a chain wherever the rows below it are read, so Spark never evaluates a user's expression.
+A *chain* is the row-wise operators (filters, projections, expansions, repetitions) on top of one that is not;
+PostgreSQL evaluates a chain wherever the rows below it are read, so Spark never evaluates a user's expression.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pgtrickle.model import Column, Expr, quote
 from pgtrickle.postgres.aggregate import contribution_columns, contributions, outputs
 from pgtrickle.postgres.wire import WEIGHT
-from pgtrickle.query.operators import Aggregate, Filter, Operator, Project, Repeat, Stateful, UnionAll
+from pgtrickle.query import render
+from pgtrickle.query.operators import Aggregate, Expand, Filter, Operator, Project, Repeat, Stateful, UnionAll
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +28,13 @@ class Group:
         return cls(contribution_columns(aggregate), aggregate)
 
 
-Step = Filter | Project | Repeat | Group
+Step = Filter | Project | Repeat | Expand | Group
 
 
 def chain(operator: Operator) -> tuple[Operator, tuple[Step, ...]]:
     """The operator under the row-wise ones on top, and these, bottom first."""
     steps: list[Step] = []
-    while isinstance(operator, Filter | Project | Repeat):
+    while isinstance(operator, Filter | Project | Repeat | Expand):
         steps.append(operator)
         operator = operator.input
     return operator, tuple(reversed(steps))
@@ -60,6 +61,9 @@ def _run(step: Step, relation: str) -> str:
         return contributions(step.aggregate, relation)
     if isinstance(step, Filter):
         return f"SELECT * FROM ({relation}) AS filtered WHERE {step.condition.sql}"
+    if isinstance(step, Expand):
+        names = ", ".join(map(quote, [*step.names, WEIGHT]))
+        return f"SELECT {names} FROM ({relation}) AS expanded {render.expansion(step)}"
     if isinstance(step, Repeat):
         # Copies rather than a larger weight: rows that are there have weight one wherever they are read.
         names = ", ".join(map(quote, [*step.names, WEIGHT]))

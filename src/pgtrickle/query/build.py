@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from pgtrickle.errors import Unsupported
 from pgtrickle.model import Column, Expr, Table
-from pgtrickle.query import dialect, firsts, groupingsets, outer, scalar, sets, sublinks, support, topk
+from pgtrickle.query import dialect, firsts, groupingsets, outer, scalar, sets, sublinks, support, tablefunctions, topk
 from pgtrickle.query.analysis import Analysis, Body, InlinedView, SourceRelation
 from pgtrickle.query.bench import Bench, Describe
 from pgtrickle.query.calls import Calls, function_name
@@ -135,8 +135,24 @@ class _Builder:
                 self._check_parts(node, _SUBQUERY_PARTS)
                 return self._query(node.this, names)
             case exp.Values():
-                raise self._refuse(support.VALUES, "", "values")
+                return self._values(node)
         raise self._refuse(support.UNFAITHFUL, f"{type(node).__name__} is not a query we know")
+
+    def _values(self, node: exp.Values) -> _Rows:
+        if node.find(exp.Column) is not None or node.find(exp.Query) is not None:
+            raise self._refuse(support.VALUES, "", "values")
+        labels = [f"column{place}" for place in range(1, len(node.expressions[0].expressions) + 1)]
+        rows = tablefunctions.constant(self._bench, tablefunctions.values_text(node), labels)
+        return _Rows(rows, tuple(zip(labels, rows.names, strict=True)))
+
+    def _function(self, item: exp.Expr, function: exp.Expr) -> Scope:
+        """A function of constants."""
+        call = tablefunctions.call_text(item, function, lambda node: node)
+        if call.columns or function.find(exp.Query) is not None:
+            raise self._refuse(support.LATERAL, "", function_name(function))
+        labels = tablefunctions.labels(item, function)
+        rows = tablefunctions.constant(self._bench, call.sql, labels)
+        return Scope.of(rows, list(zip(labels, rows.names, strict=True)), item.alias, [])
 
     def _with(self, node: exp.Expr, names: _Names) -> _Names:
         clause = node.args.get("with_")
@@ -356,9 +372,9 @@ class _Builder:
         operator = scope.operator
         where = node.args.get("where")
         parts = [] if where is None else sublinks.conjuncts(where.this)
-        for part in [part for part in parts if part.find(exp.Query) is None]:
+        for part in [part for part in parts if not sublinks.asks(part)]:
             operator = self._bench.filter(operator, from_node(self._resolve(part, scope)))
-        for part in [part for part in parts if part.find(exp.Query) is not None]:
+        for part in [part for part in parts if sublinks.asks(part)]:
             around = _Around(names)
             conditions = self._asked(part, scope, around)
             for attachment in around.attachments:
@@ -410,6 +426,9 @@ class _Builder:
     def _joins(self, scope: Scope, joins: list[exp.Join], names: _Names) -> Scope:
         for join in joins:
             self._check_parts(join, _JOIN_PARTS)
+            if isinstance(join.this, exp.Lateral):
+                scope = self._lateral(scope, join.this, join)
+                continue
             scope = self._join(scope, self._item(join.this, names), join)
         return scope
 
@@ -428,6 +447,21 @@ class _Builder:
         resolved = None if condition is None else from_node(self._resolve(condition, both))
         return outer.join(self._bench, side, both, resolved)
 
+    def _lateral(self, scope: Scope, item: exp.Lateral, join: exp.Join) -> Scope:
+        """A function of the rows before it."""
+        side, on = str(join.args.get("side") or "").upper(), join.args.get("on")
+        always = on is None or on.unnest() == exp.true()
+        if not tablefunctions.is_function(item.this) or side not in ("", "LEFT") or (side and not always):
+            raise self._refuse(support.LATERAL, "", "lateral", "apply")
+        call = tablefunctions.call_text(item, item.this, lambda node: self._resolve(node, scope))
+        labels = tablefunctions.labels(item, item.this)
+        made = tablefunctions.expand(self._bench, scope.operator, call, labels, outer=side == "LEFT")
+        own = Scope.of(made, list(zip(labels, (column.name for column in made.made), strict=True)), item.alias, [])
+        both = Scope(made, scope.fields + own.fields, {**scope.names, **own.names})
+        if on is None or always:
+            return both
+        return both.over(self._bench.filter(made, from_node(self._resolve(on, both))))
+
     def _item(self, node: exp.Expr, names: _Names) -> Scope:
         alias = node.args.get("alias")
         renamed = [column.name for column in alias.columns] if alias is not None else []
@@ -443,7 +477,10 @@ class _Builder:
             case exp.Lateral():
                 raise self._refuse(support.LATERAL, "", "lateral", "apply")
             case exp.Values():
-                raise self._refuse(support.VALUES, "", "values")
+                rows = self._values(node)
+                return Scope.of(rows.operator, rows.outputs, node.alias, renamed)
+            case exp.Unnest():
+                return self._function(node, node)
         raise self._refuse(support.TABLE_FUNCTION, type(node).__name__.upper(), type(node).__name__.lower())
 
     def _derived(self, node: exp.Subquery, names: _Names, renamed: list[str]) -> Scope:
@@ -452,6 +489,12 @@ class _Builder:
         return Scope.of(rows.operator, rows.outputs, node.alias, renamed)
 
     def _table(self, node: exp.Table, names: _Names, renamed: list[str]) -> Scope:
+        if isinstance(node.this, exp.Values):
+            rows = self._values(node.this)
+            scope = Scope.of(rows.operator, rows.outputs, node.alias, renamed)
+            return self._joins(scope, node.args.get("joins") or [], names)
+        if tablefunctions.is_function(node.this):
+            return self._joins(self._function(node, node.this), node.args.get("joins") or [], names)
         if not isinstance(node.this, exp.Identifier):
             name = function_name(node.this) if node.this is not None else "ROWS FROM"
             raise self._refuse(support.TABLE_FUNCTION, name, name.lower())
@@ -560,7 +603,7 @@ class _Builder:
         own: list[exp.Expr] = []
         correlated: list[exp.Expr] = []
         for part in [] if where is None else sublinks.conjuncts(where.this):
-            if part.find(exp.Query) is None:
+            if not sublinks.asks(part):
                 resolved = self._resolve(part, inside)
                 read = {column.name for column in resolved.find_all(exp.Column)}
                 if not read <= set(inside.operator.names):

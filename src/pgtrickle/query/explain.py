@@ -7,6 +7,8 @@ import re
 from pgtrickle.model import Expr
 from pgtrickle.query.operators import (
     Aggregate,
+    Constant,
+    Expand,
     Filter,
     InnerJoin,
     LeftJoin,
@@ -70,6 +72,10 @@ def _line(operator: Operator, labels: dict[str, str]) -> str:
             limit = "" if operator.limit is None else f" limit {operator.limit}"
             order = ", ".join(_NAME.sub(lambda match: labels.get(match[1], match[1]), part) for part in operator.order)
             return f"TopK{limit} offset {operator.offset} by {order}"
+        case Constant():
+            return f"Constant {operator.sql}"
+        case Expand():
+            return f"Expand by {_shown(operator.call, labels)}"
         case Repeat():
             return f"Repeat {labels.get(operator.times, operator.times)} times"
         case Aggregate():

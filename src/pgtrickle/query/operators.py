@@ -44,6 +44,16 @@ class Scan(Operator):
 
 
 @dataclass(frozen=True, slots=True)
+class Constant(Operator):
+    """Rows that depend on no table: `sql` is an item of FROM, such as `(VALUES (1), (2))`."""
+
+    sql: str
+
+    def __post_init__(self) -> None:
+        _require_unique(self.names)
+
+
+@dataclass(frozen=True, slots=True)
 class Filter(Operator):
     """Rows for which `condition` is true. Output columns are the input's."""
 
@@ -176,6 +186,32 @@ class Repeat(Operator):
     @property
     def inputs(self) -> tuple[Operator, ...]:
         return (self.input,)
+
+
+@dataclass(frozen=True, slots=True)
+class Expand(Operator):
+    """Each row beside the rows that a set-returning function makes of it: the input's columns, then the function's.
+
+    `outer`: a row of which nothing is made stays, padded with NULLs.
+    """
+
+    input: Operator
+    call: Expr
+    outer: bool = False
+
+    def __post_init__(self) -> None:
+        _require(self.names[: len(self.input.names)] == self.input.names, "an expansion adds columns to its input's")
+        _require_unique(self.names)
+        _require_known(self.call.columns, self.input)
+
+    @property
+    def inputs(self) -> tuple[Operator, ...]:
+        return (self.input,)
+
+    @property
+    def made(self) -> tuple[Column, ...]:
+        """The function's columns."""
+        return self.columns[len(self.input.columns) :]
 
 
 @dataclass(frozen=True, slots=True)

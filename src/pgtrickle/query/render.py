@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from pgtrickle.model import quote
 from pgtrickle.query.operators import (
     Aggregate,
+    Constant,
+    Expand,
     Filter,
     InnerJoin,
     LeftJoin,
@@ -37,6 +39,11 @@ def select(operator: Operator, *, leaf: Leaf = _no_leaf) -> str:
             columns = zip(operator.attributes, operator.names, strict=True)
             items = _list(f"{quote(attribute)} AS {quote(name)}" for attribute, name in columns)
             return f"{items} FROM {operator.table.qualified}"
+        case Constant():
+            names = f"({', '.join(quote(name) for name in operator.names)})" if operator.columns else ""
+            return f"{_columns(operator)} FROM {operator.sql} AS v{names}"
+        case Expand():
+            return f"{_columns(operator)} FROM {_nested(operator.input, leaf)} AS i {expansion(operator)}"
         case Filter():
             return f"{_columns(operator)} FROM {_nested(operator.input, leaf)} AS i WHERE {operator.condition.sql}"
         case Project():
@@ -67,6 +74,13 @@ def select(operator: Operator, *, leaf: Leaf = _no_leaf) -> str:
         case UnionAll():
             return " UNION ALL ".join(_branch(operator, branch, leaf) for branch in operator.branches)
     raise TypeError(f"cannot render {type(operator).__name__}")
+
+
+def expansion(operator: Expand) -> str:
+    """The join that makes an expansion of the rows before it."""
+    made = ", ".join(quote(column.name) for column in operator.made)
+    join, on = ("LEFT JOIN", " ON true") if operator.outer else ("CROSS JOIN", "")
+    return f"{join} LATERAL {operator.call.sql} AS f({made}){on}"
 
 
 def _match(operator: Match, leaf: Leaf) -> str:

@@ -71,11 +71,18 @@ def recognise(node: exp.Expr) -> Test | None:
         return Test(node.this)
     if isinstance(node, exp.In) and node.args.get("query") is not None:
         return Test(bare(node.args["query"]), _operands(node.this))
+    if isinstance(node, exp.In) and len(node.expressions) == 1 and isinstance(node.expressions[0], exp.Values):
+        return Test(node.expressions[0], _operands(node.this))
     if isinstance(node, exp.Binary) and isinstance(node.expression, exp.Any | exp.All):
         query = bare(node.expression.this)
         if isinstance(query, exp.Query):
             return Test(query, _operands(node.this), type(node), isinstance(node.expression, exp.All))
     return None
+
+
+def asks(node: exp.Expr) -> bool:
+    """Whether there is a subquery in an expression."""
+    return node.find(exp.Query, exp.Values) is not None
 
 
 def bare(node: exp.Expr) -> exp.Expr:

@@ -60,7 +60,7 @@ SUBQUERY = Gap(
     "write it as a join, or use refresh_mode => 'FULL'",
 )
 RECURSIVE = Gap("PT226", "WITH RECURSIVE cannot be maintained incrementally yet")
-LATERAL = Gap("PT227", "LATERAL cannot be maintained incrementally yet")
+LATERAL = Gap("PT227", "LATERAL cannot be maintained incrementally yet, but of a function")
 SET_RETURNING = Gap("PT228", "set-returning function {name} cannot be maintained incrementally yet")
 GROUPING_SETS = Gap("PT229", "GROUPING SETS, CUBE and ROLLUP cannot be maintained incrementally yet")
 LIMIT = Gap(
@@ -70,7 +70,7 @@ ROW_LOCK = Gap("PT231", "FOR {name} has no meaning in a stream table", "remove t
 TABLESAMPLE = Gap("PT232", "TABLESAMPLE cannot be maintained incrementally")
 WHOLE_ROW = Gap("PT233", "a whole-row reference to {name} cannot be maintained incrementally", "name the columns")
 SYSTEM_COLUMN = Gap("PT234", "system column {name} cannot be maintained incrementally")
-VALUES = Gap("PT235", "VALUES cannot be maintained incrementally yet", "put the rows in a table")
+VALUES = Gap("PT235", "VALUES of expressions cannot be maintained incrementally yet", "put the rows in a table")
 NO_FROM = Gap("PT236", "a SELECT without FROM reads no table, so there is nothing to maintain")
 ONLY = Gap("PT237", "ONLY {name} cannot be maintained incrementally")
 SUBQUERY_ORDER = Gap(

@@ -17,6 +17,7 @@ from pgtrickle.postgres.wire import receive_arrays, send_rows, travels_as_itself
 from pgtrickle.query import render
 from pgtrickle.query.operators import (
     Aggregate,
+    Constant,
     Equality,
     Filter,
     InnerJoin,
@@ -111,7 +112,7 @@ class FullLowering:
 
     def _splits(self, operator: Operator) -> bool:
         """Whether the rows are a join of tables, one of which tasks can share among them."""
-        if any(isinstance(node, Aggregate | TopK | UnionAll) for node in walk(operator)):
+        if any(isinstance(node, Aggregate | TopK | UnionAll) for node in walk(operator)) or not _shareable(operator):
             return False
         return self.facts.tables[self._largest(operator).table.oid].splittable
 
@@ -142,6 +143,9 @@ class FullLowering:
         match core:
             case Scan():
                 return self._scan(core, columns, steps), ()
+            case Constant():
+                relation = run_steps(weigh(render.select(core), core.names), steps)
+                return Read(columns, 10.0, relation, "constants"), ()
             case UnionAll(branches=branches):
                 flows = tuple(self.evaluated(rename(branch, core)) for branch in branches)
                 return concat(core.columns, flows), steps

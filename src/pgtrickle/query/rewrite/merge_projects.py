@@ -13,6 +13,7 @@ from sqlglot import exp
 from pgtrickle.query.expression import node_of, referenced, substitute
 from pgtrickle.query.operators import (
     Aggregate,
+    Expand,
     Filter,
     InnerJoin,
     LeftJoin,
@@ -38,7 +39,7 @@ def _merge(operator: Operator) -> Operator:
                 expressions = tuple(substitute(part, meaning) for part in operator.expressions)
                 return Project(operator.columns, below.input, expressions)
             return replace(operator, input=below)
-        case Filter() | Aggregate() | Repeat() | TopK():
+        case Filter() | Aggregate() | Repeat() | TopK() | Expand():
             return replace(operator, input=_merge(operator.input))
         case InnerJoin() | LeftJoin() | Match():
             return replace(operator, left=_merge(operator.left), right=_merge(operator.right))

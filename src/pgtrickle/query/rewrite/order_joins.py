@@ -16,6 +16,7 @@ from pgtrickle.query.expression import conjunction, conjuncts, equality_sides
 from pgtrickle.query.operators import (
     Aggregate,
     Equality,
+    Expand,
     Filter,
     InnerJoin,
     LeftJoin,
@@ -53,6 +54,9 @@ def _order(operator: Operator) -> Operator:
         case Repeat():
             below = _order(operator.input)
             return Repeat(below.columns, below, operator.times)
+        case Expand():
+            below = _order(operator.input)
+            return Expand(below.columns + operator.made, below, operator.call, operator.outer)
         case TopK():
             below = _order(operator.input)
             return TopK(below.columns, below, operator.order, operator.limit, operator.offset)

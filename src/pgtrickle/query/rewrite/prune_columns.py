@@ -11,6 +11,8 @@ from pgtrickle.model import Expr
 from pgtrickle.query.expression import referenced
 from pgtrickle.query.operators import (
     Aggregate,
+    Constant,
+    Expand,
     Filter,
     InnerJoin,
     LeftJoin,
@@ -53,6 +55,11 @@ def _prune(operator: Operator, needed: Collection[str]) -> Operator:
         case Repeat():
             below = _prune(operator.input, {*needed, operator.times})
             return Repeat(below.columns, below, operator.times)
+        case Constant():
+            return operator
+        case Expand():
+            below = _prune(operator.input, {*needed, *operator.call.columns})
+            return Expand(below.columns + operator.made, below, operator.call, operator.outer)
         case TopK():  # all columns take part in the order
             return TopK(
                 operator.columns,

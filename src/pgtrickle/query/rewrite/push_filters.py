@@ -18,6 +18,7 @@ from pgtrickle.model import Expr
 from pgtrickle.query.expression import conjunction, conjuncts, reference, substitute
 from pgtrickle.query.operators import (
     Aggregate,
+    Expand,
     Filter,
     InnerJoin,
     LeftJoin,
@@ -47,6 +48,12 @@ def _push(operator: Operator, pending: Sequence[Expr]) -> Operator:
             return replace(operator, branches=tuple(_push_branch(operator, b, pending) for b in operator.branches))
         case InnerJoin():
             return _push_join(operator, pending)
+        case Expand():
+            known = set(operator.input.names)
+            lower = [part for part in pending if part.columns and known.issuperset(part.columns)]
+            made = _push(operator.input, lower)
+            pushed = Expand(made.columns + operator.made, made, operator.call, operator.outer)
+            return _filtered(pushed, [part for part in pending if part not in lower])
         case LeftJoin() | Match():
             return _push_one_sided(operator, pending)
         case Repeat():
