@@ -101,6 +101,25 @@ def join(
     return f"SELECT {', '.join([*selected, weight])} FROM ({delta}) AS d JOIN ({other}) AS r ON {on}"
 
 
+def join_each(
+    delta: str,
+    delta_columns: Sequence[str],
+    others: Sequence[str],
+    other_columns: Sequence[str],
+    condition: Expr | None,
+) -> str:
+    """As `join` with the sum of several relations, each asked for its matches row by row: by index, if it has one.
+
+    (Of the union of filtered tables PostgreSQL reads the whole, unless the key comes from outside.)
+    """
+    outputs = [f"d.{quote(name)}" for name in delta_columns] + [f"r.{quote(name)}" for name in other_columns]
+    columns = ", ".join([*map(quote, other_columns), WEIGHT])
+    where = "" if condition is None else f" WHERE {condition.sql}"
+    matches = " UNION ALL ".join(f"SELECT {columns} FROM ({other}) AS o{where}" for other in others)
+    selected = ", ".join([*outputs, f"(d.{WEIGHT} * r.{WEIGHT}) AS {WEIGHT}"])
+    return f"SELECT {selected} FROM ({delta}) AS d CROSS JOIN LATERAL ({matches}) AS r"
+
+
 def both(left: Expr | None, right: Expr | None) -> Expr | None:
     """The conjunction of two conditions, either of which may be absent."""
     if left is None or right is None:

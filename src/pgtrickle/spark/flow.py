@@ -63,16 +63,11 @@ class Lookup(Flow):
 
 
 @dataclass(frozen=True, slots=True)
-class Pair(Flow):
-    """Two deltas joined with each other; PostgreSQL evaluates the condition.
+class Together(Flow):
+    """Several deltas sent to PostgreSQL in one query, at the snapshot. Nothing comes of it if the first has no rows."""
 
-    `left_alone`: rows of the left one matter also if the right one has none.
-    """
-
-    left: Flow
-    right: Flow
+    flows: tuple[Flow, ...]
     sql: str
-    left_alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 
 from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus, Rematch, TopKDelta, is_empty
 from pgtrickle.delta.differentiate import differentiate
-from pgtrickle.model import Expr, Table
+from pgtrickle.model import Table, quote
 from pgtrickle.postgres import matching
-from pgtrickle.postgres.weighted import Group, Step, both, chain, join, kept_rows, rename, run_steps, weigh
-from pgtrickle.postgres.wire import receive_arrays, send_rows
+from pgtrickle.postgres.weighted import Group, Step, chain, join, join_each, kept_rows, rename, run_steps, weigh
+from pgtrickle.postgres.wire import WEIGHT, receive_arrays, send_rows
 from pgtrickle.query import render
 from pgtrickle.query.operators import (
     Aggregate,
@@ -41,16 +41,18 @@ from pgtrickle.spark.flow import (
     LandResult,
     Lookup,
     Merged,
-    Pair,
     Physical,
     Read,
     ReadResult,
     Stage,
+    Together,
 )
 from pgtrickle.spark.full import FullLowering, concat, evaluate_steps, numbered, residual, spark_keys
+from pgtrickle.spark.spine import Meeting, On, Spine, flipped, halves, meeting, mixes_versions, spines
 
 LARGE_WINDOW = 40_000
-"""Weighted rows (two an update) above which each task's query joins its share of the buffer with the table it meets."""
+"""Weighted rows (two an update) up to which one query takes a delta through all its joins. Above, tasks join table by
+table, each its share of the buffer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +68,6 @@ class Names:
 def lower_delta(tree: Operator, changed: frozenset[int], facts: Facts, names: Names) -> Physical:
     """The physical plan of a differential refresh in which the tables `changed` have changes."""
     return _DeltaLowering(tree, changed, facts, names).physical()
-
-
-@dataclass(frozen=True, slots=True)
-class _On:
-    """How a delta (left) meets an operand (right)."""
-
-    condition: Expr | None
-    equalities: tuple[Equality, ...]
 
 
 @dataclass(slots=True)
@@ -140,42 +134,51 @@ class _DeltaLowering:
         raise TypeError(f"not a delta plan: {type(core).__name__}")
 
     def _join(self, node: InnerJoin, steps: tuple[Step, ...]) -> Flow:
-        if isinstance(node.right, After | Before):
-            delta, side, equalities = node.left, node.right, node.equalities
-        elif isinstance(node.left, After | Before):
-            delta, side, equalities = node.right, node.left, _flipped(node.equalities)
-        else:
-            raise TypeError("a join of a delta plan has one side that is not a delta")
-        return self._against(self._flow(delta, ()), side, _On(node.condition, equalities), steps)
+        """Small windows: a query for each term. Large ones: join by join, so that tasks share the work."""
+        if 2.0 * sum(self.facts.changes.values()) <= LARGE_WINDOW:
+            terms = tuple(self._spine(term) for term in spines(node, steps))
+            return concat(terms[0].columns, terms)
+        delta, met = meeting(node)
+        return self._against(self._flow(delta, ()), met, steps)
 
-    def _against(self, flow: Flow, side: After | Before, on: _On, steps: tuple[Step, ...]) -> Flow:
+    def _spine(self, spine: Spine) -> Flow:
+        """A delta, all it meets, and the steps between and above, in one query."""
+        flow = self._flow(spine.delta, ())
+        sent, relation, columns = [flow], receive_arrays(flow.columns), flow.columns
+        for part in spine.parts:
+            if not isinstance(part, Meeting):
+                relation, columns = run_steps(relation, (part,)), part.columns
+                continue
+            operand = part.side.operator
+            other, is_after = self._at_hand(operand)
+            self._choose_lookup(operand, flow, part.on.equalities, is_after)
+            own_delta = differentiate(operand, self.changed)
+            names = [column.name for column in columns]
+            if isinstance(part.side, After) == is_after or is_empty(own_delta):
+                relation = join(relation, names, other, operand.names, part.on.condition)
+            else:
+                sent.append(self._flow(own_delta, ()))
+                others = (other, _sent_last(sent, sign=-1 if is_after else 1))
+                if self._finds_by_key(operand, part.on.equalities, is_after):
+                    relation = join_each(relation, names, others, operand.names, part.on.condition)
+                else:
+                    relation = join(relation, names, " UNION ALL ".join(others), operand.names, part.on.condition)
+            columns += operand.columns
+        return Together(columns, flow.rows, tuple(sent), send_rows(relation, columns))
+
+    def _against(self, flow: Flow, met: Meeting, steps: tuple[Step, ...]) -> Flow:
         """ΔX ⋈ side: the version at hand, corrected by ΔX ⋈ Δside where the rule asks for the other one."""
-        operand, wants_after = side.operator, isinstance(side, After)
-        core, _ = chain(operand)
-        is_state = isinstance(core, Aggregate | TopK)
-        if not is_state and _mixes_versions(operand):
-            return self._split(flow, side, on, steps)
+        operand, wants_after = met.side.operator, isinstance(met.side, After)
+        is_state = isinstance(chain(operand)[0], Aggregate | TopK)
+        if not is_state and mixes_versions(operand):
+            first, second = halves(met)
+            return self._against(self._against(flow, first, ()), second, steps)
+        at_hand = self._state(flow, operand, met.on, steps) if is_state else self._tables(flow, operand, met.on, steps)
         own_delta = differentiate(operand, self.changed)
-        sign = 0 if is_empty(own_delta) or wants_after != is_state else 1 if wants_after else -1
-        if sign == 0:
-            return self._state(flow, operand, on, steps) if is_state else self._tables(flow, operand, on, steps)
+        if is_empty(own_delta) or wants_after != is_state:
+            return at_hand
         own = self._flow(own_delta, ())
-        if flow.rows + own.rows <= LARGE_WINDOW:
-            return self._corrected(flow, own, operand, on, steps, sign)
-        at_hand = self._state(flow, operand, on, steps) if is_state else self._tables(flow, operand, on, steps)
-        return concat(at_hand.columns, (at_hand, self._pair(flow, own, on, steps, sign)))
-
-    def _corrected(self, flow: Flow, own: Flow, operand: Operator, on: _On, steps: tuple[Step, ...], sign: int) -> Flow:
-        """ΔX ⋈ (the version at hand ± Δside) in one query: ΔX travels once, so a plan grows with the tree only."""
-        relation, is_after = self._at_hand(operand)
-        self._choose_lookup(operand, flow, on.equalities, is_after)
-        names = [column.name for column in flow.columns]
-        sent = receive_arrays(flow.columns)
-        also_sent = receive_arrays(own.columns, first=len(flow.columns) + 2)
-        joined = join(sent, names, relation, operand.names, on.condition)
-        joined += f" UNION ALL {join(sent, names, also_sent, operand.names, on.condition, sign)}"
-        columns = steps[-1].columns if steps else flow.columns + operand.columns
-        return Pair(columns, flow.rows, flow, own, send_rows(run_steps(joined, steps), columns), left_alone=True)
+        return concat(at_hand.columns, (at_hand, self._pair(flow, own, met.on, steps, 1 if wants_after else -1)))
 
     def _probe(self, node: LeftJoin | Match, steps: tuple[Step, ...]) -> Flow:
         """The rows of a delta, each with what the other side has for it."""
@@ -194,7 +197,7 @@ class _DeltaLowering:
         own = self._flow(own_delta, ())
         also_sent = receive_arrays(own.columns, first=len(flow.columns) + 2)
         joined = run_steps(matching.probe(node, sent, right, also_sent, -1 if is_after else 1), steps)
-        return Pair(columns, flow.rows, flow, own, send_rows(joined, columns), left_alone=True)
+        return Together(columns, flow.rows, (flow, own), send_rows(joined, columns))
 
     def _rematch(self, node: Rematch, steps: tuple[Step, ...]) -> Flow:
         """What a delta of the right side changes for the rows of the left side that it matches."""
@@ -203,7 +206,7 @@ class _DeltaLowering:
         if left_is_after != isinstance(node.left, After):
             raise TypeError("a rematch takes the left side as it is at hand")
         right, right_is_after = self._at_hand(node.join.right)
-        self._choose_lookup(node.left.operator, flow, _flipped(node.join.equalities), left_is_after)
+        self._choose_lookup(node.left.operator, flow, flipped(node.join.equalities), left_is_after)
         keys = matching.usable_keys(node.join)
         sent = receive_arrays(flow.columns)
         joined = matching.rematch(node.join, left, right, sent, keys, right_is_after=right_is_after)
@@ -226,13 +229,18 @@ class _DeltaLowering:
         else:
             self.choices.append(Choice(_tables(operand), "lookup", "in the aggregate's state"))
 
-    def _state(self, flow: Flow, operand: Operator, on: _On, steps: tuple[Step, ...]) -> Flow:
+    def _finds_by_key(self, operand: Operator, keys: tuple[Equality, ...], is_after: bool) -> bool:
+        """Whether an index finds an operand's rows by the keys; state has one on each key."""
+        scans = tuple(node for node in walk(operand) if isinstance(node, Scan))
+        return bool(keys) and (not is_after or read_cost(self.facts, 1.0, scans, keys).index is not None)
+
+    def _state(self, flow: Flow, operand: Operator, on: On, steps: tuple[Step, ...]) -> Flow:
         """The delta joined with what an aggregate was before the window."""
         relation, _ = self._at_hand(operand)
         self.choices.append(Choice(_tables(operand), "lookup", "in the aggregate's state"))
         return self._lookup(flow, relation, operand, on, steps, rows_per_key=1.0)
 
-    def _tables(self, flow: Flow, operand: Operator, on: _On, steps: tuple[Step, ...]) -> Flow:
+    def _tables(self, flow: Flow, operand: Operator, on: On, steps: tuple[Step, ...]) -> Flow:
         """The delta joined with an operand at the snapshot, by lookup or scan."""
         scans = tuple(node for node in walk(operand) if isinstance(node, Scan))
         cost = read_cost(self.facts, flow.rows, scans, on.equalities)
@@ -256,7 +264,7 @@ class _DeltaLowering:
         )
 
     def _lookup(
-        self, flow: Flow, relation: str, operand: Operator, on: _On, steps: tuple[Step, ...], rows_per_key: float
+        self, flow: Flow, relation: str, operand: Operator, on: On, steps: tuple[Step, ...], rows_per_key: float
     ) -> Flow:
         """The delta's rows travel to the operand; from a large window, whose tasks read the buffer, they need not."""
         names = [column.name for column in flow.columns]
@@ -269,43 +277,22 @@ class _DeltaLowering:
         joined = join(receive_arrays(flow.columns), names, relation, operand.names, on.condition)
         return Lookup(columns, rows, flow, send_rows(run_steps(joined, steps), columns), what)
 
-    def _pair(self, left: Flow, right: Flow, on: _On, steps: tuple[Step, ...], sign: int) -> Flow:
+    def _pair(self, left: Flow, right: Flow, on: On, steps: tuple[Step, ...], sign: int) -> Flow:
         """ΔX ⋈ Δside, both sent to PostgreSQL, which evaluates the condition."""
         first = receive_arrays(left.columns)
         second = receive_arrays(right.columns, first=len(left.columns) + 2)
         names = [column.name for column in left.columns], [column.name for column in right.columns]
         joined = join(first, names[0], second, names[1], on.condition, sign)
         columns = steps[-1].columns if steps else left.columns + right.columns
-        return Pair(columns, left.rows, left, right, send_rows(run_steps(joined, steps), columns))
-
-    def _split(self, flow: Flow, side: After | Before, on: _On, steps: tuple[Step, ...]) -> Flow:
-        """ΔX ⋈ (A ⋈ B) as (ΔX ⋈ A) ⋈ B: each part is read in its own way."""
-        operand, version = side.operator, type(side)
-        assert isinstance(operand, InnerJoin)
-        near, far, equalities = operand.left, operand.right, operand.equalities
-        if any(set(e.right.columns) <= set(far.names) for e in on.equalities):
-            near, far, equalities = far, near, _flipped(equalities)
-        keys = tuple(e for e in on.equalities if set(e.right.columns) <= set(near.names))
-        halfway = self._against(flow, version(near.columns, near), _On(_all_hold(keys), keys), ())
-        condition = both(on.condition, operand.condition)
-        return self._against(halfway, version(far.columns, far), _On(condition, equalities), steps)
+        return Together(columns, left.rows, (left, right), send_rows(run_steps(joined, steps), columns))
 
 
-def _mixes_versions(operand: Operator) -> bool:
-    """Whether the operand joins tables (read after the window) with state (kept from before it)."""
-    return isinstance(operand, InnerJoin) and any(isinstance(node, Aggregate | TopK) for node in walk(operand))
-
-
-def _flipped(equalities: tuple[Equality, ...]) -> tuple[Equality, ...]:
-    return tuple(Equality(equality.right, equality.left) for equality in equalities)
-
-
-def _all_hold(equalities: tuple[Equality, ...]) -> Expr | None:
-    condition: Expr | None = None
-    for equality in equalities:
-        columns = equality.left.columns + equality.right.columns
-        condition = both(condition, Expr(f"{equality.left.sql} = {equality.right.sql}", columns))
-    return condition
+def _sent_last(sent: list[Flow], sign: int) -> str:
+    """The rows of the delta that was sent last, to be added or taken away."""
+    own = sent[-1]
+    first = 1 + sum(len(flow.columns) + 1 for flow in sent[:-1])
+    columns = [*(quote(column.name) for column in own.columns), f"{sign} * {WEIGHT} AS {WEIGHT}"]
+    return f"SELECT {', '.join(columns)} FROM ({receive_arrays(own.columns, first=first)}) AS own"
 
 
 def _names(operand: Operator) -> str:

@@ -100,22 +100,19 @@ def _together(batches: Batches) -> Batches:
         yield from pa.Table.from_batches(rows).combine_chunks().to_batches()
 
 
-def pair_up(
-    snapshot: Snapshot, sql: str, left: list[str], right: list[str], side: str, *, left_alone: bool
-) -> Callable[[Batches], Batches]:
-    """Sends the rows of both deltas (told apart by the `side` column) in one query."""
+def send_together(snapshot: Snapshot, sql: str, columns: list[list[str]], side: str) -> Callable[[Batches], Batches]:
+    """Sends the rows of several deltas (told apart by the `side` column) in one query, if the first has any."""
 
     def run(batches: Batches) -> Batches:
         rows = list(batches)
         if not rows:
             return
         table = pa.Table.from_batches(rows)
-        is_left = pa.compute.equal(table[side], 0)
         parts = [
-            table.filter(is_left).select([*left, WEIGHT]),
-            table.filter(pa.compute.invert(is_left)).select([*right, WEIGHT]),
+            table.filter(pa.compute.equal(table[side], number)).select([*names, WEIGHT])
+            for number, names in enumerate(columns)
         ]
-        if not parts[0].num_rows or not (parts[1].num_rows or left_alone):
+        if not parts[0].num_rows:
             return
         with snapshot.cursor() as cursor:
             cursor.execute(sql, parameters=_arrays([c.combine_chunks() for part in parts for c in part.columns]))
