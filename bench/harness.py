@@ -1,15 +1,21 @@
-"""Shared by the benchmarks: an embedded server, timing, and the shop they all use."""
+"""Shared by the benchmarks: an embedded server, the service, timing, and the shop they all use."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 from pgtrickle import db, embedded
 from pgtrickle.db import Connection
@@ -43,6 +49,40 @@ def server() -> Iterator[str]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
+@contextmanager
+def database(dsn: str, name: str) -> Iterator[str]:
+    """A database of its own on the same server, dropped afterwards; yields its DSN."""
+    with db.connect(dsn) as admin:
+        admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        try:
+            yield make_conninfo(dsn, dbname=name)
+        finally:
+            admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@contextmanager
+def service(dsn: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A `pgtrickle run` for the database, as in production; its log is shown if it ends by itself."""
+    with tempfile.TemporaryFile() as log:
+        command = [str(Path(sys.executable).parent / "pgtrickle"), "run"]
+        process = subprocess.Popen(command, env={**os.environ, "PGTRICKLE_DSN": dsn}, stderr=log)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            if process.wait() != 0:
+                log.seek(0)
+                sys.stderr.write(log.read().decode())
+
+
+def wait_until(holds: Callable[[], object], what: str, timeout_s: float = 120.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        if time.monotonic() > deadline:
+            raise TimeoutError(what)
+        time.sleep(0.01)
+
+
 def create_shop(connection: Connection, orders: int, customers: int) -> None:
     """Orders of customers, with the indexes a user would have."""
     connection.execute("DROP TABLE IF EXISTS orders, customers CASCADE")
@@ -71,4 +111,21 @@ def median(values: list[float]) -> float:
     return statistics.median(values)
 
 
-__all__ = ["Connection", "Figure", "create_shop", "db", "median", "seconds", "server"]
+def quantile(values: list[float], share: float) -> float:
+    """The value that `share` of all values do not exceed."""
+    return sorted(values)[min(int(share * len(values)), len(values) - 1)]
+
+
+__all__ = [
+    "Connection",
+    "Figure",
+    "create_shop",
+    "database",
+    "db",
+    "median",
+    "quantile",
+    "seconds",
+    "server",
+    "service",
+    "wait_until",
+]

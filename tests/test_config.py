@@ -15,7 +15,7 @@ from pgtrickle import db
 from pgtrickle.config import Settings, Value, describe
 from pgtrickle.errors import ServerError, UsageError
 
-# The table of CONTRACT.md.
+# The table of CONTRACT.md, and what was added to it.
 CONTRACT: dict[str, Value] = {
     "enabled": True,
     "scheduler_interval_ms": 1000,
@@ -33,9 +33,11 @@ CONTRACT: dict[str, Value] = {
     "cdc_mode": "auto",
     "cdc_trigger_mode": "statement",
     "wal_transition_timeout": 300,
+    "decoder_wait_timeout": 10,
     "auto_replica_identity": False,
     "slot_lag_warning_threshold_mb": 100,
     "slot_lag_critical_threshold_mb": 1024,
+    "buffer_growth_warning_rows": 1_000_000,
     "enforce_backpressure": True,
     "wal_backpressure_critical_bytes": 1024**3,
     "wal_backpressure_resume_bytes": 512 * 1024**2,

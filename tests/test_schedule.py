@@ -16,7 +16,9 @@ def test_durations(text: str, length: int) -> None:
     assert check_schedule(text, 1) == text.strip()
 
 
-@pytest.mark.parametrize("text", ["*/5 * * * *", "0 3 * * 1", "@hourly", "*/10 * * * * *"])
+@pytest.mark.parametrize(
+    "text", ["*/5 * * * *", "0 3 * * 1", "@hourly", "*/10 * * * * *", "30 0 12 31 * *", "0 0 29 2 *", "0 0 1 mar fri"]
+)
 def test_cron(text: str) -> None:
     assert check_schedule(text, 1) == text
 
@@ -35,6 +37,8 @@ def test_calculated_is_no_schedule_of_its_own(text: str | None) -> None:
         ("1s", "PT011"),
         ("61 * * * *", "PT012"),
         ("@now", "PT012"),
+        ("0 0 30 2 *", "PT012"),
+        ("R * * * *", "PT012"),
     ],
 )
 def test_refused(text: str, code: str) -> None:

@@ -8,10 +8,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pgtrickle import db, embedded
-from pgtrickle.catalog import install
+from pgtrickle.capture import slot
+from pgtrickle.catalog import health, install
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import writer as record
-from pgtrickle.catalog.reader import HistoryRow, StreamTable
+from pgtrickle.catalog.health import Check, SlotHealth
+from pgtrickle.catalog.reader import CdcChange, CdcStatus, HistoryRow, StreamTable
 from pgtrickle.config import Settings
 from pgtrickle.errors import UsageError
 from pgtrickle.refresh import define
@@ -50,6 +52,17 @@ class Trickle:
     ) -> None:
         self.close()
 
+    @property
+    def connection(self) -> db.Connection:
+        """The session in which definitions are read and changed: for whoever acts in it for someone else."""
+        return self._connection
+
+    @property
+    def backend_pids(self) -> tuple[int, ...]:
+        """The sessions in which a call may be waiting; may be asked for by another thread."""
+        own = () if self._connection.closed else (self._connection.info.backend_pid,)
+        return (*own, *self._refresher.backend_pids)
+
     def close(self) -> None:
         """Closes the connections. Spark stays warm for the next `connect()` of this process."""
         self._refresher.close()
@@ -63,17 +76,22 @@ class Trickle:
         refresh_mode: str = "AUTO",
         cdc_mode: str | None = None,
         initialize: bool = True,
+        diamond_consistency: str | None = None,
+        diamond_schedule_policy: str | None = None,
     ) -> RefreshResult | None:
         """Creates a stream table, and populates it unless `initialize` is false. On failure nothing is left behind."""
+        asked = _of_diamonds(diamond_consistency, diamond_schedule_policy)
         schedule = check_schedule(schedule, self.settings.min_schedule_seconds)
         pgt_id = define.create(
             self._connection,
             name,
             query,
+            settings=self.settings,
             schedule=schedule,
             refresh_mode=refresh_mode.upper(),
-            cdc_mode=_cdc_mode(cdc_mode),
+            cdc_mode=None if cdc_mode is None else _cdc_mode(cdc_mode),
         )
+        self._ask_of_diamond(pgt_id, asked)
         if not initialize:
             return None
         try:
@@ -81,7 +99,7 @@ class Trickle:
         except BaseException:
             stream = catalog.by_id(self._connection, pgt_id)
             if stream is not None:
-                define.drop(self._connection, stream, cascade=False)
+                self._drop(stream, cascade=False)
             raise
 
     def alter_stream_table(
@@ -92,8 +110,13 @@ class Trickle:
         schedule: object = _UNCHANGED,
         refresh_mode: str | None = None,
         status: str | None = None,
+        cdc_mode: str | None = None,
+        diamond_consistency: str | None = None,
+        diamond_schedule_policy: str | None = None,
     ) -> None:
-        """Changes what is given. A new query takes effect at once: the table is computed anew before this returns."""
+        """Changes what is given. A new query takes effect at once: the table is computed anew before this returns.
+        Another `cdc_mode` is carried out by the service, at its next look."""
+        asked = _of_diamonds(diamond_consistency, diamond_schedule_policy)
         stream = catalog.resolve(self._connection, name)
         with self._connection.transaction():
             if schedule is not _UNCHANGED:
@@ -102,11 +125,36 @@ class Trickle:
             if status is not None:
                 record.set_status(self._connection, stream.pgt_id, _settable_status(status))
             if query is not None or (refresh_mode is not None and refresh_mode.upper() != stream.refresh_mode):
-                reason = "the query was altered" if query is not None else "the refresh mode was altered"
-                mode = refresh_mode.upper() if refresh_mode else None
-                define.redefine(self._connection, stream, reason=reason, query=query, refresh_mode=mode)
+                self._redefine(stream, query, refresh_mode.upper() if refresh_mode else None)
+            self._ask_of_diamond(stream.pgt_id, asked)
+            if cdc_mode is not None:
+                define.ask_for(
+                    self._connection, catalog.resolve(self._connection, name), _cdc_mode(cdc_mode), self.settings
+                )
         if query is not None and stream.is_populated:
             self._refresh_for_sure(stream.pgt_id)
+
+    def _redefine(self, stream: StreamTable, query: str | None, refresh_mode: str | None) -> None:
+        """Defines it anew, unless it would then read itself through others."""
+        from pgtrickle.scheduler import dag  # here: graphs are loaded only where one is asked for
+
+        before = dag.read(self._connection)
+        define.redefine(
+            self._connection,
+            stream,
+            settings=self.settings,
+            reason="the query was altered" if query is not None else "the refresh mode was altered",
+            query=query,
+            refresh_mode=refresh_mode,
+        )
+        sources = catalog.dependencies(self._connection, stream.pgt_id)
+        before.require_no_cycle(stream.pgt_id, [source.source_relid for source in sources])
+
+    def _ask_of_diamond(self, pgt_id: int, asked: tuple[str | None, str | None]) -> None:
+        if any(asked):
+            from pgtrickle.scheduler import diamonds
+
+            diamonds.ask(self._connection, pgt_id, *asked)
 
     def _refresh_for_sure(self, pgt_id: int) -> None:
         """Refreshes, waiting for another refresh that is under way; a suspended table stays as it is."""
@@ -115,7 +163,12 @@ class Trickle:
 
     def drop_stream_table(self, name: str, cascade: bool = False) -> list[str]:
         """Drops a stream table and, with `cascade`, all that depends on it; returns the stream tables dropped."""
-        return define.drop(self._connection, catalog.resolve(self._connection, name), cascade=cascade)
+        return self._drop(catalog.resolve(self._connection, name), cascade=cascade)
+
+    def _drop(self, stream: StreamTable, *, cascade: bool) -> list[str]:
+        dropped = define.drop(self._connection, stream, cascade=cascade)
+        slot.drop_if_unused(self._connection)
+        return dropped
 
     def refresh_stream_table(self, name: str, *, full: bool = False) -> RefreshResult:
         """Brings a stream table up to date now."""
@@ -146,7 +199,27 @@ class Trickle:
         streams = [catalog.resolve(self._connection, name) for name in names] or list(
             catalog.list_tables(self._connection)
         )
-        return [verify(self._connection, stream, self._refresher.prepared(stream)) for stream in streams]
+        patience = self.settings.decoder_wait_timeout
+        return [
+            verify(self._refresher.connections(), stream, self._refresher.prepared(stream), patience)
+            for stream in streams
+        ]
+
+    def cdc_status(self) -> Sequence[CdcStatus]:
+        """How each source is captured, and why."""
+        return catalog.cdc_status(self._connection)
+
+    def cdc_history(self, max_rows: int = 20) -> Sequence[CdcChange]:
+        """The last changes of a source's capture mode, newest first."""
+        return catalog.cdc_history(self._connection, max_rows=max_rows)
+
+    def slot_health(self) -> SlotHealth | None:
+        """The replication slot that sources share; None if there is none."""
+        return health.slot_health(self._connection)
+
+    def health(self) -> Sequence[Check]:
+        """Every check of health, with what is wrong where something is."""
+        return health.health(self._connection)
 
     def _session(self) -> SparkSession:
         if self._spark is not None:
@@ -161,11 +234,9 @@ def connect(dsn: str | None = None, *, spark: SparkSession | None = None, master
     return Trickle(dsn or embedded.start().dsn, spark=spark, master=master)
 
 
-def _cdc_mode(asked: str | None) -> str | None:
-    if asked is None or asked.lower() in {"auto", "trigger"}:
-        return asked.lower() if asked else None
-    if asked.lower() == "wal":
-        raise UsageError("WAL capture is not available yet", code="PT291", hint="use cdc_mode => 'trigger'")
+def _cdc_mode(asked: str) -> str:
+    if asked.lower() in {"auto", "trigger", "wal"}:
+        return asked.lower()
     raise UsageError(f"there is no capture mode {asked!r}", code="PT007", hint="use auto, trigger or wal")
 
 
@@ -173,3 +244,12 @@ def _settable_status(asked: str) -> str:
     if asked.upper() not in {"ACTIVE", "SUSPENDED"}:
         raise UsageError(f"status cannot be set to {asked!r}", code="PT008", hint="use ACTIVE or SUSPENDED")
     return asked.upper()
+
+
+def _of_diamonds(consistency: str | None, policy: str | None) -> tuple[str | None, str | None]:
+    """What is asked of a diamond, in the spelling of the catalog."""
+    if consistency is not None and consistency.lower() not in {"atomic", "none"}:
+        raise UsageError(f"there is no diamond consistency {consistency!r}", code="PT013", hint="use atomic or none")
+    if policy is not None and policy.lower() not in {"fastest", "slowest"}:
+        raise UsageError(f"there is no diamond schedule policy {policy!r}", code="PT014", hint="use fastest or slowest")
+    return consistency and consistency.lower(), policy and policy.lower()

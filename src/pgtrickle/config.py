@@ -69,10 +69,19 @@ class Settings:
         "statement", "Whether capture triggers run once a statement or once a row.", choices=("statement", "row")
     )
     wal_transition_timeout: int = _setting(300, "Longest time a handover to WAL may take.", unit="s", least=1)
+    decoder_wait_timeout: int = _setting(
+        10,
+        "Longest time a refresh waits for changes that are still being decoded; then it is skipped.",
+        unit="s",
+        least=1,
+    )
     auto_replica_identity: bool = _setting(False, "Whether REPLICA IDENTITY FULL is set where WAL capture needs it.")
     slot_lag_warning_threshold_mb: int = _setting(100, "Slot lag that raises an alert.", unit="MB", least=1)
     slot_lag_critical_threshold_mb: int = _setting(
         1024, "Slot lag that makes the service unhealthy.", unit="MB", least=1
+    )
+    buffer_growth_warning_rows: int = _setting(
+        1_000_000, "Changes waiting in one source's buffer that raise an alert.", unit="rows", least=1
     )
     enforce_backpressure: bool = _setting(True, "Whether sources go back to triggers when the slot lags too far.")
     wal_backpressure_critical_bytes: int = _setting(

@@ -31,17 +31,29 @@ SESSION_SETTINGS: Final[dict[str, str]] = {
     "statement_timeout": "0",
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",  # the service's sessions may have nothing to do for long
     "transaction_timeout": "0",
 }
 """What every session sets first, whatever driver opened it. `search_path` is left to the user: it analyses queries."""
+
+OWN_PATH: Final = "pg_catalog, pg_temp"
+"""A path on which no one else can put a function or an operator that fits our calls better than PostgreSQL's own."""
 
 _SECRETS = ("password", "sslpassword")
 
 
 def connect(
-    dsn: str, *, autocommit: bool = True, application_name: str = "pgtrickle", connect_timeout: int = 10
+    dsn: str,
+    *,
+    autocommit: bool = True,
+    application_name: str = "pgtrickle",
+    connect_timeout: int = 10,
+    own_path: bool = False,
 ) -> Connection:
-    """Open a connection with `SESSION_SETTINGS` in effect; an unreachable server is a ServerError (PT400)."""
+    """Open a connection with `SESSION_SETTINGS` in effect; an unreachable server is a ServerError (PT400).
+
+    `own_path` is for sessions that analyse no user's query, see `OWN_PATH`.
+    """
     try:
         conninfo = conninfo_to_dict(dsn)
     except psycopg.ProgrammingError:
@@ -69,19 +81,20 @@ def connect(
         raise ServerError(
             f"PostgreSQL {version} is too old", code="PT401", hint=f"Use PostgreSQL {OLDEST_SERVER} or newer."
         )
-    prepare_session(conn)
+    prepare_session(conn, own_path=own_path)
     conn.autocommit = autocommit
     return conn
 
 
-def prepare_session(conn: Connection) -> None:
+def prepare_session(conn: Connection, *, own_path: bool = False) -> None:
     """Puts `SESSION_SETTINGS` in effect on a session."""
-    conn.execute(statement(session_sql()))
+    conn.execute(statement(session_sql(own_path=own_path)))
 
 
-def session_sql() -> str:
+def session_sql(*, own_path: bool = False) -> str:
     """The query that does it, for any driver; settings that the server does not know are left out."""
-    values = ", ".join(f"('{name}', '{value}')" for name, value in SESSION_SETTINGS.items())
+    settings = {**SESSION_SETTINGS, "search_path": OWN_PATH} if own_path else SESSION_SETTINGS
+    values = ", ".join(f"('{name}', '{value}')" for name, value in settings.items())
     return (
         f"SELECT set_config(s.name, s.value, false) FROM (VALUES {values}) AS s(name, value) "
         "JOIN pg_catalog.pg_settings AS known ON lower(known.name) = lower(s.name)"

@@ -45,6 +45,8 @@ def test_the_demo_ends_with_every_table_equal(home: Path) -> None:
     assert "\x1b" not in done.stdout, "no escape sequences in a pipe"
     for stream in STREAMS:
         assert re.search(rf"public\.{stream.name} +\d+ refreshes +\d+ rows changed +equal\n", done.stdout)
+    for source in ("customers", "items", "orders"):
+        assert re.search(rf"public\.{source} +WAL +captured from the WAL\n", done.stdout), "handed over from triggers"
     verdict = re.search(r"5 stream tables equal their queries after (\d+) transactions\.", done.stdout)
     assert verdict is not None
     assert int(verdict[1]) > 20, "there were live writes"

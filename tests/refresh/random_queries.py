@@ -26,7 +26,8 @@ class TableDefinition:
     def ddl(self) -> str:
         key = "id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, " if self.keyed else ""
         index = f"; CREATE INDEX ON {self.name} (i)" if self.indexed else ""
-        return f"CREATE TABLE {self.name} ({key}i int, g int, n numeric, s text){index}"
+        identity = f"; ALTER TABLE {self.name} REPLICA IDENTITY FULL"  # so that it may be captured from the WAL
+        return f"CREATE TABLE {self.name} ({key}i int, g int, n numeric, s text){index}{identity}"
 
 
 COLUMNS = {"i": "int", "g": "int", "n": "numeric", "s": "text"}

@@ -1,4 +1,7 @@
-"""Random schemas, queries and windows: after each window every stream table equals PostgreSQL's own answer."""
+"""Random schemas, queries and windows: after each window every stream table equals PostgreSQL's own answer.
+
+Between their changes the sources are moved from triggers to the WAL and back, step by step, at random.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,13 @@ from pgtrickle.api import Trickle
 from tests.conftest import fresh_database
 from tests.refresh.oracle import differing
 from tests.refresh.random_queries import TableDefinition, queries, schemas, statements
+from tests.wal.moving import moving
 
 EXAMPLES = int(os.environ.get("PGTRICKLE_RANDOM_EXAMPLES", "12"))
 
+
+MOVE = "move "
+"""Before a table's name, in a window: it is taken one step further between triggers and WAL."""
 
 Story = tuple[list[TableDefinition], list[str], list[str], list[list[str]]]
 
@@ -28,7 +35,10 @@ def stories(draw: st.DrawFn) -> Story:
     """Tables with rows, queries over them, and windows of statements."""
     tables = draw(schemas())
     asked = draw(st.lists(queries(tables), min_size=2, max_size=3, unique=True))
-    windows = draw(st.lists(st.lists(statements(tables), min_size=1, max_size=5), min_size=2, max_size=4))
+    moves = st.sampled_from([MOVE + table.name for table in tables])
+    changes = statements(tables)
+    steps = st.one_of(changes, changes, changes, moves)
+    windows = draw(st.lists(st.lists(steps, min_size=1, max_size=6), min_size=2, max_size=4))
     before = draw(st.lists(statements(tables), max_size=6))
     return tables, before, asked, windows
 
@@ -45,16 +55,20 @@ def test_equals_postgres(story: Story, playground: str, spark: SparkSession) -> 
             connection.execute(table.ddl)
         for statement in before:
             connection.execute(statement)
-        with Trickle(dsn, spark=spark) as trickle:
+        with Trickle(dsn, spark=spark) as trickle, moving(dsn) as mover:
             for position, query in enumerate(asked):
                 trickle.create_stream_table(f"s{position}", query, refresh_mode="DIFFERENTIAL")
             try:
                 for window in windows:
                     for statement in window:
-                        connection.execute(statement)
+                        if statement.startswith(MOVE):
+                            source = statement.removeprefix(MOVE)
+                            mover.step(int(str(db.scalar(connection, f"SELECT '{source}'::regclass::oid"))))
+                        else:
+                            connection.execute(statement)
                     for position, query in enumerate(asked):
                         result = trickle.refresh_stream_table(f"s{position}")
-                        assert result.action in {"DIFFERENTIAL", "NO_DATA"}
+                        assert result.action in {"DIFFERENTIAL", "NO_DATA"}, result
                         note(f"s{position}: {query}")
                         assert differing(connection, f"s{position}", query) == []
             finally:

@@ -1,4 +1,5 @@
-"""Stories run through the real API, on both PostgreSQL versions where it matters, on 18 where it does not."""
+"""Stories run through the real API: on both PostgreSQL versions and with sources captured from the WAL where it
+matters, on 18 with triggers where it does not."""
 
 from __future__ import annotations
 
@@ -7,13 +8,20 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.conftest import fresh_database
 from tests.stories.telling import Story, telling
+from tests.wal.moving import moving
 
 
-@pytest.fixture
-def story(database: str, spark: SparkSession) -> Iterator[Story]:
-    with telling(database, spark) as told:
-        yield told
+@pytest.fixture(params=[(18, "trigger"), (16, "trigger"), (18, "wal")], ids=["pg18", "pg16", "pg18-wal"])
+def story(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[Story]:
+    version, capture = request.param
+    with fresh_database(request.getfixturevalue(f"server{version}")) as dsn, telling(dsn, spark) as told:
+        if capture == "trigger":
+            yield told
+            return
+        with moving(dsn) as told.mover:
+            yield told
 
 
 @pytest.fixture

@@ -13,10 +13,14 @@ from pyspark.sql import SparkSession
 
 from pgtrickle import db
 from pgtrickle.api import Trickle
+from pgtrickle.capture import eligibility
+from pgtrickle.capture.modes import Mode
+from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog.reader import HistoryRow, StreamTable
 from pgtrickle.db import Connection, statement
 from pgtrickle.refresh.result import RefreshResult
 from tests.refresh.oracle import differing
+from tests.wal.moving import Moving
 
 INCREMENTAL = "DIFFERENTIAL"
 
@@ -26,6 +30,7 @@ class Story:
     """One database, a session that writes to it, and the stream tables under test with their queries.
 
     `looks` are tables whose rows PostgreSQL itself may print in several ways: they are compared by equality alone.
+    With a `mover`, the sources of each new stream table are captured from the WAL, if they can be.
     """
 
     dsn: str = field(repr=False)
@@ -33,6 +38,7 @@ class Story:
     trickle: Trickle
     queries: dict[str, str] = field(default_factory=dict)
     looks: set[str] = field(default_factory=set)
+    mover: Moving | None = None
 
     def run(self, *statements: str) -> None:
         """The statements, each its own transaction."""
@@ -56,7 +62,21 @@ class Story:
         result = self.trickle.create_stream_table(name, query, refresh_mode=mode)
         assert result is not None
         self.equal(name)
+        if self.mover is not None:
+            self.to_wal(name)
         return result
+
+    def to_wal(self, name: str) -> None:
+        """Moves the sources of a stream table to the WAL, those that can be."""
+        assert self.mover is not None
+        for source in catalog.dependencies(self.connection, self.stream(name).pgt_id):
+            for (part,) in self.rows(
+                f"SELECT relid::regclass FROM pg_partition_tree({source.source_relid}) "
+                f"UNION SELECT {source.source_relid}::regclass"
+            ):
+                self.run(f"ALTER TABLE {part} REPLICA IDENTITY FULL")
+            if eligibility.check(self.connection, source.source_relid, source.columns_used).eligible:
+                self.mover.to(source.source_relid, Mode.WAL)
 
     def check(self, name: str, action: str = INCREMENTAL) -> RefreshResult:
         """Refreshes the table, which must take this action, and be what PostgreSQL answers."""
@@ -96,7 +116,9 @@ class Story:
         return int(str(self.value(f"SELECT '{table}'::regclass::oid")))
 
     def buffered(self, table: str) -> int:
-        """How many changes the table's buffer holds."""
+        """How many changes the table's buffer holds, once all are there."""
+        if self.mover is not None:
+            self.mover.await_decoder()
         return int(str(self.value(f"SELECT count(*) FROM pgtrickle_changes.changes_{self.oid(table)}")))
 
     def ours(self) -> list[str]:

@@ -234,7 +234,11 @@ def test_attaching_and_detaching_a_partition_reinitialises(story: Story) -> None
     story.create("kinds", KINDS)
     story.run("CREATE TABLE events_3 (at int, kind int, v int)", "INSERT INTO events_3 VALUES (250, 1, 1)")
     story.run("ALTER TABLE events ATTACH PARTITION events_3 FOR VALUES FROM (200) TO (300)")
-    assert story.check("kinds", "REINITIALIZE").reason == "the definition of a source changed"
+    reason = story.check("kinds", "REINITIALIZE").reason
+    if story.mover is None:
+        assert reason == "the definition of a source changed"
+    else:  # the new partition has no replica identity: its source is back on triggers
+        assert reason.startswith("changes of a source were lost")
     story.run("INSERT INTO events VALUES (260, 2, 6)", "UPDATE events_3 SET v = 9", "DELETE FROM events_1 WHERE at = 0")
     story.check("kinds")
     story.run("ALTER TABLE events DETACH PARTITION events_2")

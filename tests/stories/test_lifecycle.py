@@ -52,7 +52,7 @@ def test_wrong_arguments_are_clear_errors(told: Story) -> None:
     refused(told, UsageError, "PT006", refresh_mode="OFTEN")
     refused(told, Unsupported, "PT290", refresh_mode="IMMEDIATE")
     refused(told, Unsupported, "PT290", refresh_mode="IMMEDIATE", cdc_mode="trigger")
-    refused(told, UsageError, "PT291", cdc_mode="wal")
+    refused(told, UsageError, "PT292", refresh_mode="IMMEDIATE", cdc_mode="wal")
     refused(told, UsageError, "PT007", cdc_mode="telepathy")
 
 
@@ -305,7 +305,7 @@ def test_a_source_column_retyped(told: Story) -> None:
     told.create("values", "SELECT id, v FROM t")
     told.create("signs", "SELECT id, v > 0 AS positive FROM t")
     told.run("ALTER TABLE t ALTER v TYPE numeric USING v + 0.5", "INSERT INTO t VALUES (30, 'k1', 1.25)")
-    assert told.check("signs", "REINITIALIZE").reason == "public.t was truncated or altered"
+    assert told.check("signs", "REINITIALIZE").reason == "column v of table public.t now has the type numeric"
     for name in ("totals", "values"):
         with pytest.raises(StateError, match="other columns") as caught:
             told.trickle.refresh_stream_table(name)
@@ -345,7 +345,7 @@ def test_a_source_dropped_and_made_again(told: Story) -> None:
     told.run(
         "DROP TABLE t", "CREATE TABLE t (id int PRIMARY KEY, kind text, v int)", "INSERT INTO t VALUES (1, 'k', 1)"
     )
-    assert told.check("totals", "REINITIALIZE").reason == "the definition of a source changed"
+    assert told.check("totals", "REINITIALIZE").reason == "table public.t was dropped"
     told.run("INSERT INTO t VALUES (2, 'k', 2)")
     told.check("totals")
     told.trickle.drop_stream_table("totals")
@@ -356,7 +356,7 @@ def test_a_function_redefined(told: Story) -> None:
     told.run("CREATE FUNCTION twice(a int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT 2 * a'")
     told.create("doubled", "SELECT id, twice(v) AS v FROM t")
     told.run("CREATE OR REPLACE FUNCTION twice(a int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT 3 * a'")
-    assert told.check("doubled", "REINITIALIZE").reason == "the definition of a source changed"
+    assert told.check("doubled", "REINITIALIZE").reason == "function public.twice(integer) was redefined"
     told.run("UPDATE t SET v = 50 WHERE id = 1")
     told.check("doubled")
 
@@ -367,7 +367,7 @@ def test_a_view_redefined(told: Story) -> None:
     told.run("INSERT INTO t VALUES (30, 'k1', 30)")
     told.check("totals")
     told.run("CREATE OR REPLACE VIEW w AS SELECT kind, v FROM t WHERE v < 5")
-    assert told.check("totals", "REINITIALIZE").reason == "the definition of a source changed"
+    assert told.check("totals", "REINITIALIZE").reason == "view public.w was redefined"
     told.run("INSERT INTO t VALUES (31, 'k1', 1)")
     told.check("totals")
 

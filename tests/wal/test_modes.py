@@ -29,6 +29,7 @@ NOW = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
 YES = Eligibility(True)
 NO = Eligibility(False, "wal_level is replica", "set it", WAL_LEVEL)
 NO_IDENTITY = Eligibility(False, "the replica identity of t does not cover the columns used", "set it", IDENTITY, (7,))
+IS_GONE = Eligibility(False, "gone", "", GONE)
 TO_BE_IDENTIFIED = Eligibility(True, unidentified=(7,))
 LIMITS = Limits(critical=1000, resume=500, timeout=timedelta(seconds=300))
 WELL = Situation(
@@ -39,7 +40,7 @@ WELL = Situation(
     published=True,
     decoder=DecoderState.RUNNING,
     caught_up=True,
-    lag_bytes=0,
+    held_bytes=0,
     limits=LIMITS,
     now=NOW,
     transition_started_at=NOW,
@@ -47,6 +48,7 @@ WELL = Situation(
 TRIGGER = Asked("trigger", "trigger is asked for by public.a")
 TRANSITIONING, WAL = replace(WELL, mode=Mode.TRANSITIONING), replace(WELL, mode=Mode.WAL)
 LATE = NOW - timedelta(seconds=301)
+IN_VAIN = {"draining_since": LATE, "decoder_moved_at": NOW, "asked": TRIGGER}
 
 
 @pytest.mark.parametrize(
@@ -63,16 +65,20 @@ LATE = NOW - timedelta(seconds=301)
         (WELL, {"eligibility": TO_BE_IDENTIFIED}, Step.START, False, ""),
         (WELL, {"next_try_at": NOW + timedelta(seconds=1)}, Step.STAY, False, "tried again at 2024-05-01 12:00:01"),
         (WELL, {"next_try_at": NOW}, Step.START, False, ""),
-        (WELL, {"lag_bytes": 501}, Step.STAY, False, "lags 501 bytes"),
-        (WELL, {"lag_bytes": 500}, Step.START, False, ""),
-        (WELL, {"lag_bytes": 5000, "limits": replace(LIMITS, critical=None)}, Step.START, False, ""),
+        (WELL, {"held_bytes": 501}, Step.STAY, False, "holds back 501 bytes"),
+        (WELL, {"held_bytes": 500}, Step.START, False, ""),
+        (WELL, {"held_bytes": 5000, "limits": replace(LIMITS, critical=None)}, Step.START, False, ""),
         (WELL, {"triggers_stand": False}, Step.STAY, False, "missing or disabled"),
-        (WELL, {"eligibility": Eligibility(False, "gone", "", GONE)}, Step.STAY, False, "does not exist"),
+        (WELL, {"eligibility": IS_GONE}, Step.STAY, False, "does not exist"),
         # on triggers, while rows from the WAL are still to come
         (WELL, {"draining_since": NOW, "asked": TRIGGER}, Step.STAY, False, "public.a"),
         (WELL, {"draining_since": NOW, "slot": SlotState.ABSENT}, Step.FALL_BACK_LOSSY, True, "dropped before all"),
         (WELL, {"draining_since": NOW, "slot": SlotState.LOST}, Step.FALL_BACK_LOSSY, True, "invalidated before all"),
         (WELL, {"draining_since": LATE}, Step.FALL_BACK_LOSSY, True, "not decoded in time"),
+        (WELL, {**IN_VAIN, "decoder_moved_at": LATE}, Step.FALL_BACK_LOSSY, True, "not decoded in time"),
+        (WELL, {**IN_VAIN, "decoder": DecoderState.FAILED}, Step.FALL_BACK_LOSSY, True, "not decoded in time"),
+        (WELL, {**IN_VAIN, "decoder": DecoderState.STOPPED}, Step.STAY, False, "public.a"),  # it had no chance
+        (WELL, IN_VAIN, Step.STAY, False, "public.a"),
         # in transition
         (TRANSITIONING, {}, Step.COMPLETE, False, "caught up"),
         (TRANSITIONING, {"caught_up": False}, Step.STAY, False, "waiting for the decoder"),
@@ -88,7 +94,7 @@ LATE = NOW - timedelta(seconds=301)
         (TRANSITIONING, {"eligibility": NO_IDENTITY}, Step.ABANDON, True, "replica identity"),
         (TRANSITIONING, {"eligibility": TO_BE_IDENTIFIED}, Step.ABANDON, True, "replica identity"),
         (TRANSITIONING, {"decoder": DecoderState.FAILED, "decoder_error": "boom"}, Step.ABANDON, True, "failed: boom"),
-        (TRANSITIONING, {"lag_bytes": 1000}, Step.ABANDON, True, "backpressure"),
+        (TRANSITIONING, {"held_bytes": 1000}, Step.ABANDON, True, "backpressure"),
         # on WAL
         (WAL, {}, Step.STAY, False, "from the WAL"),
         (WAL, {"decoder": DecoderState.STOPPED, "caught_up": False}, Step.STAY, False, ""),
@@ -96,15 +102,18 @@ LATE = NOW - timedelta(seconds=301)
         (WAL, {"asked": TRIGGER}, Step.FALL_BACK, False, "public.a"),
         (WAL, {"eligibility": NO}, Step.FALL_BACK, True, "wal_level"),
         (WAL, {"decoder": DecoderState.FAILED}, Step.FALL_BACK, True, "the decoder failed"),
-        (WAL, {"lag_bytes": 1000}, Step.FALL_BACK, True, "backpressure: the slot lags 1000 bytes, the limit is 1000"),
-        (WAL, {"lag_bytes": 999}, Step.STAY, False, ""),
-        (WAL, {"lag_bytes": 5000, "limits": replace(LIMITS, critical=None)}, Step.STAY, False, ""),
+        (WAL, {"held_bytes": 1000}, Step.FALL_BACK, True, "backpressure: the slot holds back 1000 bytes"),
+        (WAL, {"held_bytes": 999}, Step.STAY, False, ""),
+        (WAL, {"held_bytes": 5000, "limits": replace(LIMITS, critical=None)}, Step.STAY, False, ""),
         (WAL, {"slot": SlotState.ABSENT}, Step.FALL_BACK_LOSSY, True, "dropped"),
         (WAL, {"slot": SlotState.LOST, "asked": TRIGGER}, Step.FALL_BACK_LOSSY, True, "invalidated"),
         (WAL, {"published": False}, Step.FALL_BACK_LOSSY, True, "publication"),
         (WAL, {"eligibility": NO_IDENTITY}, Step.FALL_BACK_LOSSY, True, "replica identity"),
         (WAL, {"eligibility": TO_BE_IDENTIFIED}, Step.FALL_BACK_LOSSY, True, "replica identity"),
-        (WAL, {"eligibility": Eligibility(False, "gone", "", GONE)}, Step.STAY, False, "does not exist"),
+        # in any mode, of a table that is gone
+        (WAL, {"eligibility": IS_GONE}, Step.LET_GO, False, "does not exist"),
+        (TRANSITIONING, {"eligibility": IS_GONE, "slot": SlotState.LOST}, Step.LET_GO, False, "does not exist"),
+        (WELL, {"eligibility": IS_GONE, "draining_since": NOW}, Step.LET_GO, False, "does not exist"),
     ],
 )
 def test_cases(at: Situation, changed: dict[str, Any], step: Step, failed: bool, reason: str) -> None:
@@ -124,7 +133,7 @@ SITUATIONS = st.builds(
     published=st.booleans(),
     decoder=st.sampled_from(DecoderState),
     caught_up=st.booleans(),
-    lag_bytes=st.sampled_from([0, 500, 501, 999, 1000, 5000]),
+    held_bytes=st.sampled_from([0, 500, 501, 999, 1000, 5000]),
     limits=st.sampled_from([LIMITS, replace(LIMITS, critical=None)]),
     now=st.just(NOW),
     triggers_stand=st.booleans(),
@@ -132,6 +141,7 @@ SITUATIONS = st.builds(
     transition_started_at=TIMES,
     next_try_at=TIMES,
     decoder_error=st.sampled_from([None, "boom"]),
+    decoder_moved_at=TIMES,
 )
 POSSIBLE = {
     Mode.TRIGGER: {Step.STAY, Step.START, Step.FALL_BACK_LOSSY},
@@ -166,17 +176,17 @@ def test_what_always_holds(at: Situation) -> None:
     if decision.step in (Step.START, Step.COMPLETE, Step.STAY):
         assert not decision.failed
     if at.limits.critical is not None and decision.step is Step.START:
-        assert at.lag_bytes <= at.limits.resume
+        assert at.held_bytes <= at.limits.resume
 
 
 @given(SITUATIONS, st.sampled_from([501, 999]))
 def test_between_the_marks_lag_moves_nothing(at: Situation, lag: int) -> None:
     """Hysteresis: there a source on WAL stays as without lag, and one on triggers does not start."""
-    at = replace(at, lag_bytes=lag, limits=LIMITS)
+    at = replace(at, held_bytes=lag, limits=LIMITS)
     if at.mode is Mode.TRIGGER:
         assert decide(at).step is not Step.START
     else:
-        assert decide(at) == decide(replace(at, lag_bytes=0))
+        assert decide(at) == decide(replace(at, held_bytes=0))
 
 
 @pytest.mark.parametrize(
@@ -189,6 +199,8 @@ def test_between_the_marks_lag_moves_nothing(at: Situation, lag: int) -> None:
         ([("a", "wal"), ("b", "auto")], "auto", "auto", "auto is asked for by b, which wins over wal by a"),
         ([("a", "wal"), ("b", "trigger"), ("c", None)], "auto", "trigger", "by b, which wins over auto by c, wal by a"),
         ([("a", "wal"), ("b", "wal")], "trigger", "wal", "wal is asked for by a"),
+        ([("t", "trigger"), *((x, "wal") for x in "abcd")], "auto", "trigger", "wal by b, wal by c, wal by d"),
+        ([("t", "trigger"), *((x, "wal") for x in "abcde")], "auto", "trigger", "wal by b, wal by c and 2 others"),
     ],
 )
 def test_the_safer_wins_and_it_is_said(

@@ -290,6 +290,9 @@ def test_why_rows_do_not_fit() -> None:
     assert misfit(relation_of("a"), shape("b"), [text]) == "s.t has no column 'b'"
     for other in (number, ValueType(25, 9), None):
         assert misfit(relation_of("a"), shape("a"), [other]) == "the type of s.t.a is not the one captured"
+    parted = BufferShape(1, ("a",), ((25, -1),), partitioned=True)
+    assert misfit(relation_of("a"), parted, [text]) is None
+    assert "identity" in str(misfit(relation_of("a", identity="d", keys="a"), parted, [text]))
     route = Route(Target(shape("b")), relation_of("a"), frozenset(), "no column")
     route.inserts([b"N" + row(EMPTY)] * 2)
     assert actions(route) == "T"

@@ -1,7 +1,7 @@
 """Keeps the first rows of an ORDER BY … LIMIT in a table: reads them anew and compares. Called by `refresh/stages.py`.
 
-All in the refresh's writing transaction. The rows are read at the snapshot (`reader`), or from the state below, which
-is already new when this one's turn comes.
+All in the refresh's writing transaction. The rows are read as they are after the window, by `reader`, or from the state
+below, which is already new when this one's turn comes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ class FirstRows:
     @property
     def changes(self) -> str:
         """The weighted relation of what this refresh changed, once kept."""
-        return f"SELECT * FROM pg_temp.{quote(f'pgt_out_{self.number}')}"
+        return f"SELECT * FROM pg_temp.{self.temporary('out')}"
+
+    def temporary(self, what: str) -> str:
+        return quote(f"pgt_{what}_{self.pgt_id}_{self.number}")
 
 
 def create(connection: Connection, kept: FirstRows) -> None:
@@ -42,17 +45,18 @@ def create(connection: Connection, kept: FirstRows) -> None:
     execute(connection, f"CREATE TABLE {kept.name} ({_definitions(kept)})")
 
 
-def keep(writer: Connection, reader: Connection, kept: FirstRows, below: str | None) -> None:
+def keep(writer: Connection, reader: Connection, kept: FirstRows, below: str | None, source: render.Leaf) -> None:
     """Replaces the rows kept by those that are first now; leaves the difference in `kept.changes`.
 
-    `below` is the table of the state that the rows are read from, if they are.
+    `below` is the table of the state that the rows are read from, if they are. `source` gives the SQL of those tables
+    that are not as the snapshot has them.
     """
     top = kept.top
     names = ", ".join(quote(name) for name in top.names)
-    now, out = (quote(f"pgt_{what}_{kept.number}") for what in ("first", "out"))
+    now, out = (kept.temporary(what) for what in ("first", "out"))
     execute(writer, f"CREATE TEMPORARY TABLE {now} ({_definitions(kept)}) ON COMMIT DROP")
     if below is None:
-        pipe(reader, render.select(top), writer, f"pg_temp.{now}")
+        pipe(reader, render.select(top, leaf=source), writer, f"pg_temp.{now}")
     else:
         rows = render.select(top, leaf=lambda node: _from_state(top, below) if node is top.input else None)
         execute(writer, f"INSERT INTO pg_temp.{now} ({names}) {rows}")

@@ -56,7 +56,9 @@ def apply_delta(writer: Connection, storage: Storage, relation: str, columns: tu
     names = tuple(column.name for column in columns)
     execute(writer, f"CREATE TEMPORARY TABLE pgt_apply ON COMMIT DROP AS {by_image(relation, columns)}")
     deleted = _delete(writer, storage, names)
-    return Applied(_insert(writer, storage, names), deleted)
+    applied = Applied(_insert(writer, storage, names), deleted)
+    execute(writer, f"DROP TABLE {_APPLY}")  # another table's turn may come in the same transaction
+    return applied
 
 
 def replace(writer: Connection, storage: Storage, relation: str, columns: tuple[Column, ...]) -> Applied:

@@ -42,7 +42,7 @@ class StateTable:
         return f"SELECT * FROM pg_temp.{self._temporary('out')}"
 
     def _temporary(self, what: str) -> str:
-        return quote(f"pgt_{what}_{self.number}")
+        return quote(f"pgt_{what}_{self.pgt_id}_{self.number}")
 
 
 def create(connection: Connection, state: StateTable, *, looked_up: bool) -> None:
@@ -77,10 +77,18 @@ def rebuild(writer: Connection, state: StateTable, landed: str) -> None:
     execute(writer, f"ANALYZE {state.name}")
 
 
-def merge(writer: Connection, reader: Connection, state: StateTable, below: StateTable | None, landed: str) -> None:
+def merge(
+    writer: Connection,
+    reader: Connection,
+    state: StateTable,
+    below: StateTable | None,
+    landed: str,
+    source: render.Leaf,
+) -> None:
     """Adds the landed contributions to the state; leaves the output's changes in `state.changes`.
 
-    `below` is the state this aggregate's input is read from, if its input is an aggregate.
+    `below` is the state this aggregate's input is read from, if its input is an aggregate. `source` gives the SQL of
+    those tables that are not as the snapshot has them.
     """
     aggregate = state.aggregate
     delta, merged, out = (f"pg_temp.{state._temporary(what)}" for what in ("delta", "merged", "out"))
@@ -88,7 +96,7 @@ def merge(writer: Connection, reader: Connection, state: StateTable, below: Stat
     _temporary(writer, merged, sql.merge(aggregate, delta, state.name, looks_differ=state.looks_differ))
     _refuse_negative_groups(writer, state, merged)
     if scalar(writer, f"SELECT EXISTS (SELECT FROM {merged} WHERE {_to_recompute(aggregate)})"):
-        _recompute(writer, reader, state, below, merged)
+        _recompute(writer, reader, state, below, merged, source)
     _temporary(writer, out, sql.output_changes(aggregate, merged))
     _write_back(writer, state, merged)
 
@@ -124,7 +132,12 @@ def _write_back(writer: Connection, state: StateTable, merged: str) -> None:
 
 
 def _recompute(
-    writer: Connection, reader: Connection, state: StateTable, below: StateTable | None, merged: str
+    writer: Connection,
+    reader: Connection,
+    state: StateTable,
+    below: StateTable | None,
+    merged: str,
+    source: render.Leaf,
 ) -> None:
     """Recomputes the marked groups from their rows after the window."""
     aggregate = state.aggregate
@@ -137,7 +150,7 @@ def _recompute(
         columns = ", ".join(definition(column) for column in sql.state_columns(aggregate))
         execute(writer, f"CREATE TEMPORARY TABLE {again.removeprefix('pg_temp.')} (h bigint, {columns}) ON COMMIT DROP")
         wanted = _send_keys(writer, reader, state, merged)
-        rows = weigh(render.select(aggregate.input), aggregate.input.names)
+        rows = weigh(render.select(aggregate.input, leaf=source), aggregate.input.names)
         pipe(reader, _regrouped(state, wanted, rows, nulls=nulls), writer, again)
     _take_over(writer, state, merged, again)
 

@@ -82,7 +82,8 @@ def unfit(conn: psycopg.Connection[Any], source_oid: int, columns: Sequence[Attr
     have = {
         name: (type_name, collation)
         for name, type_name, collation in conn.execute(
-            "SELECT a.attname, format_type(a.atttypid, a.atttypmod), (SELECT format('%%I.%%I', n.nspname, c.collname)"
+            "SELECT a.attname, format_type(a.atttypid, a.atttypmod),"
+            " (SELECT pg_catalog.format('%%I.%%I', n.nspname, c.collname)"
             " FROM pg_collation AS c JOIN pg_namespace AS n ON n.oid = c.collnamespace WHERE c.oid = a.attcollation)"
             " FROM pg_attribute AS a WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped",
             (f"{SCHEMA}.{buffer_name(source_oid)}",),
@@ -151,7 +152,7 @@ def clean(
     )
     with conn.transaction():
         row = conn.execute(
-            "SELECT pg_try_advisory_xact_lock(hashtextextended('pgtrickle clean', %s)),"
+            "SELECT pg_try_advisory_xact_lock(pg_catalog.hashtextextended('pgtrickle clean', %s)),"
             " pg_relation_size(to_regclass(%s))",
             (source_oid, f"{SCHEMA}.{buffer_name(source_oid)}"),
         ).fetchone()

@@ -46,11 +46,16 @@ class ValueType:
 
 @dataclass(frozen=True, slots=True)
 class BufferShape:
-    """A buffer as it is: its source, the source's columns that are captured, and the type it has for each."""
+    """A buffer as it is: its source, the source's columns that are captured, and the type it has for each.
+
+    `refused_lsn`: it has refused a value of a transaction up to there.
+    """
 
     source: int
     columns: tuple[str, ...]
     types: tuple[tuple[int, int], ...]
+    partitioned: bool = False
+    refused_lsn: int = 0
 
     @property
     def copied(self) -> tuple[str, ...]:
@@ -74,7 +79,17 @@ def extend_xid(xid: int, reference: int) -> int:
 class Target:
     """The rows on their way to one buffer."""
 
-    __slots__ = ("delete_head", "insert_head", "marked", "nulls", "rows", "shape", "truncate_head", "update_head")
+    __slots__ = (
+        "delete_head",
+        "insert_head",
+        "marked",
+        "nulls",
+        "refused",
+        "rows",
+        "shape",
+        "truncate_head",
+        "update_head",
+    )
 
     def __init__(self, shape: BufferShape) -> None:
         self.shape = shape
@@ -90,6 +105,7 @@ class Target:
         self.delete_head = stem + _DELETE
         self.truncate_head = stem + _TRUNCATE
         self.marked = False
+        self.refused = lsn <= self.shape.refused_lsn
 
     def mark(self) -> None:
         """The content of the source is no longer what the changes add up to; saying it once a transaction is enough."""
@@ -132,18 +148,18 @@ class Route:
 
     def inserts(self, rows: list[bytes]) -> None:
         target = self.target
-        if self.problem is not None:
+        if self.problem is not None or target.refused:
             target.mark()
             return
         if self._bulk and len(rows) >= BULK_ROWS:
             rows = self._transcode(rows, target.insert_head, target.nulls)
         for row in rows:
-            new = self._pick(pgoutput.insert(row, 0, self.text))
+            new = self._pick(pgoutput.insert(row, 0, self.text))  # never UNCHANGED, which join() would refuse
             target.rows += b"".join((target.insert_head, *new, target.nulls))  # type: ignore[arg-type]
 
     def deletes(self, rows: list[bytes]) -> None:
         target = self.target
-        if self.problem is not None or not self._covered:
+        if self.problem is not None or target.refused or not self._covered:
             target.mark()
             return
         head = target.delete_head + target.nulls
@@ -166,7 +182,7 @@ class Route:
         """Writes nothing if the columns used are the same bytes. With an identity index they are when no old row came:
         the index covers them, and the server sends its columns if one of them changed."""
         target = self.target
-        if self.problem is not None or not self._covered:
+        if self.problem is not None or target.refused or not self._covered:
             target.mark()
             return
         for row in rows:
@@ -177,7 +193,7 @@ class Route:
                 continue
             if UNCHANGED in new:
                 new = [before if after is UNCHANGED else after for before, after in zip(old, new, strict=True)]
-            after, before = self._pick(new), self._pick(old)
+            after, before = self._pick(new), self._pick(old)  # no UNCHANGED is left in them
             if after != before:
                 target.rows += b"".join((target.update_head, *after, *before))  # type: ignore[arg-type]
 
@@ -185,6 +201,10 @@ class Route:
 def misfit(relation: Relation, shape: BufferShape, types: Sequence[ValueType | None]) -> str | None:
     """Why the rows of `relation` cannot go into the buffer; None if they can. `types` are those of its columns, None
     where a type is gone."""
+    if shape.partitioned and relation.identity != "f":
+        return (
+            f"{relation.schema}.{relation.name} is partitioned, and its identity does not tell that of its partitions"
+        )
     found = {column.name: value for column, value in zip(relation.columns, types, strict=True)}
     for name, expected in zip(shape.columns, shape.types, strict=True):
         if name not in found:

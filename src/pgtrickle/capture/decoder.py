@@ -222,6 +222,7 @@ class _Run:
             relation = pgoutput.relation(data, _BODY)
             if self._relations.get(relation.oid) != relation:
                 self._relations[relation.oid] = relation
+                self._sink.shape_of(relation)
             self._live.pop(data[_BODY:_ROW], None)
         elif kind == _TRUNCATE:
             for oid in pgoutput.truncate(data, _BODY):

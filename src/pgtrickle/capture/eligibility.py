@@ -1,5 +1,5 @@
 """Whether a source can be captured from the WAL, and if not, why. Called when a stream table is created with
-`cdc_mode => 'wal'`, and by `steer.py` before each decision about a source's mode.
+`cdc_mode => 'wal'`, and by `observe.py` and `handover.py` before each decision about a source's mode.
 
 The rules are SQL (`wal_eligibility` and `wal_verdict` in migration 0002), since the view pgt_cdc_status shows the same.
 """
@@ -47,6 +47,32 @@ def check(
     assert row is not None, "the function answers one row"
     code, reason, hint, unidentified = row
     return Eligibility(code is None, reason, hint, code, tuple(unidentified))
+
+
+def verdicts(
+    conn: psycopg.Connection[Any], *, set_identity: bool = False, source_oid: int | None = None
+) -> dict[int, Eligibility]:
+    """The verdicts on all captured sources, or on the one that is named, by oid."""
+    rows = conn.execute(
+        "SELECT k.source_relid, e.code, e.reason, e.hint, e.unidentified::bigint[]"
+        " FROM pgtrickle.pgt_change_tracking AS k CROSS JOIN LATERAL pgtrickle.wal_eligibility("
+        " k.source_relid, k.columns, (SELECT oid FROM pg_roles WHERE rolname = current_user), %(identity)s) AS e"
+        " WHERE %(only)s::oid IS NULL OR k.source_relid = %(only)s::oid",
+        {"identity": set_identity, "only": source_oid},
+    ).fetchall()
+    return {oid: Eligibility(code is None, reason, hint, code, tuple(them)) for oid, code, reason, hint, them in rows}
+
+
+def still_holds(conn: psycopg.Connection[Any], source_oid: int) -> bool:
+    """Whether the table of a captured source is one that the WAL tells all of, whatever the server is short of now."""
+    row = conn.execute(
+        "SELECT e.code IS NULL OR e.code BETWEEN 'PT264' AND 'PT268' FROM pgtrickle.pgt_change_tracking AS k"
+        " JOIN pg_namespace AS n ON n.nspname = 'pgtrickle'"
+        " CROSS JOIN LATERAL pgtrickle.wal_eligibility(k.source_relid, k.columns, n.nspowner, false) AS e"
+        " WHERE k.source_relid = %s",
+        (source_oid,),
+    ).fetchone()
+    return row is not None and bool(row[0])
 
 
 def require(

@@ -33,23 +33,31 @@ from pgtrickle.errors import StateError
 
 
 def carry_out(
-    conn: psycopg.Connection[Any], source_oid: int, decision: Decision, *, set_identity: bool = False
+    conn: psycopg.Connection[Any],
+    source_oid: int,
+    decision: Decision,
+    *,
+    set_identity: bool = False,
+    give_up_after_s: float = GIVE_UP_AFTER_S,
 ) -> None:
     """Take the step that was decided; `conn` must be in no transaction. A StateError says why it cannot be taken now:
     nothing has changed then, and the next decision is taken on new facts."""
+    reason, failed = decision.reason, decision.failed
     match decision.step:
         case Step.STAY:
             pass
         case Step.START:
-            begin_transition(conn, source_oid, decision.reason, set_identity=set_identity)
+            begin_transition(conn, source_oid, reason, set_identity=set_identity, give_up_after_s=give_up_after_s)
         case Step.COMPLETE:
-            complete(conn, source_oid, decision.reason)
+            complete(conn, source_oid, reason, give_up_after_s=give_up_after_s)
         case Step.ABANDON:
-            abandon(conn, source_oid, decision.reason, failed=decision.failed)
+            abandon(conn, source_oid, reason, failed=failed, give_up_after_s=give_up_after_s)
         case Step.FALL_BACK:
-            back(conn, source_oid, decision.reason, failed=decision.failed)
+            back(conn, source_oid, reason, failed=failed, give_up_after_s=give_up_after_s)
         case Step.FALL_BACK_LOSSY:
-            back_lossy(conn, source_oid, decision.reason)
+            back_lossy(conn, source_oid, reason, give_up_after_s=give_up_after_s)
+        case Step.LET_GO:
+            let_go(conn, source_oid, reason)
 
 
 def begin_transition(
@@ -163,6 +171,16 @@ def back_lossy(
         _require(mode, Mode.TRIGGER)
         shift.lose(conn, source_oid, reason)
         shift.record(conn, source_oid, Mode.TRIGGER, reason, event="cdc_fallback", failed=True)
+
+
+def let_go(conn: psycopg.Connection[Any], source_oid: int, reason: str) -> None:
+    """To TRIGGER, for a table that does not exist any more: no lock is needed, and no one waits for its changes."""
+    with conn.transaction():
+        triggers.serialise(conn, [source_oid])
+        if shift.mode_of(conn, source_oid) is None:
+            return
+        shift.await_no_more(conn, source_oid)
+        shift.record(conn, source_oid, Mode.TRIGGER, reason, event="cdc_fallback")
 
 
 def prune(conn: psycopg.Connection[Any], source_oid: int) -> int:

@@ -9,7 +9,8 @@
          └────────────── FALL_BACK, FALL_BACK_LOSSY ─────────────┘
 
 Triggers are complete by themselves until COMPLETE, so leaving TRANSITIONING never loses anything. FALL_BACK is exact:
-the slot still holds all that was written before it. FALL_BACK_LOSSY is not, and the dependents compute anew.
+the slot still holds all that was written before it. FALL_BACK_LOSSY is not, and the dependents compute anew. From
+every mode LET_GO leads to TRIGGER, for a table that does not exist any more: it must not hold the slot.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pgtrickle.capture.eligibility import GONE, IDENTITY, Eligibility
 
 FIRST_PAUSE: Final = timedelta(seconds=30)
 LONGEST_PAUSE: Final = timedelta(hours=1)
+_MOST_NAMED: Final = 3
 
 
 class Mode(StrEnum):
@@ -43,6 +45,7 @@ class Step(StrEnum):
     ABANDON = "abandon transition"
     FALL_BACK = "fall back"
     FALL_BACK_LOSSY = "fall back, changes are lost"
+    LET_GO = "let go"
 
 
 class SlotState(StrEnum):
@@ -84,6 +87,7 @@ class Situation:
 
     `draining_since`: it went back to triggers, and decoded rows that count are still to come. `caught_up`: the decoder
     has passed the point where the transition began. `triggers_stand`: all are there and were never disabled.
+    `decoder_moved_at`: when the decoder last began, or came further.
     """
 
     mode: Mode
@@ -93,7 +97,7 @@ class Situation:
     published: bool
     decoder: DecoderState
     caught_up: bool
-    lag_bytes: int
+    held_bytes: int
     limits: Limits
     now: datetime
     triggers_stand: bool = True
@@ -101,6 +105,7 @@ class Situation:
     transition_started_at: datetime | None = None
     next_try_at: datetime | None = None
     decoder_error: str | None = None
+    decoder_moved_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +128,13 @@ def combine(requested: Iterable[tuple[str, str | None]], setting: str) -> Asked:
     mode, by_setting, name = asked[0]
     whose = "by the setting cdc_mode" if by_setting else f"by {name}"
     others = [f"{other} by {its_name}" for other, _, its_name in asked if other != mode]
-    return Asked(mode, f"{mode} is asked for {whose}" + (f", which wins over {', '.join(others)}" if others else ""))
+    return Asked(mode, f"{mode} is asked for {whose}" + (f", which wins over {_few(others)}" if others else ""))
+
+
+def _few(names: list[str]) -> str:
+    """The first of them, and how many more there are."""
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names) if more <= 1 else f"{', '.join(names[:_MOST_NAMED])} and {more} others"
 
 
 def pause_after(failures: int) -> timedelta:
@@ -135,7 +146,8 @@ def pause_after(failures: int) -> timedelta:
 def decide(at: Situation) -> Decision:
     """The next step for a source."""
     if at.eligibility.code == GONE:
-        return Decision(Step.STAY, "the table does not exist")
+        counts_on_slot = at.mode is not Mode.TRIGGER or at.draining_since is not None
+        return Decision(Step.LET_GO if counts_on_slot else Step.STAY, "the table does not exist")
     return {Mode.TRIGGER: _on_triggers, Mode.TRANSITIONING: _in_transition, Mode.WAL: _on_wal}[at.mode](at)
 
 
@@ -143,7 +155,7 @@ def _on_triggers(at: Situation) -> Decision:
     if at.draining_since is not None:
         if (lost := _lost(at)) is not None:
             return Decision(Step.FALL_BACK_LOSSY, f"{lost} before all of its changes were decoded", failed=True)
-        if at.now - at.draining_since > at.limits.timeout:
+        if _is_stuck(at, at.draining_since):
             return Decision(Step.FALL_BACK_LOSSY, "its last changes in the WAL were not decoded in time", failed=True)
     if at.asked.mode == "trigger":
         return Decision(Step.STAY, at.asked.reason)
@@ -151,8 +163,9 @@ def _on_triggers(at: Situation) -> Decision:
         return Decision(Step.STAY, at.eligibility.reason or "it is not eligible")
     if at.next_try_at is not None and at.now < at.next_try_at:
         return Decision(Step.STAY, f"WAL is tried again at {at.next_try_at:%Y-%m-%d %H:%M:%S %Z}".rstrip())
-    if at.limits.critical is not None and at.lag_bytes > at.limits.resume:
-        return Decision(Step.STAY, f"the slot lags {at.lag_bytes} bytes, more than the {at.limits.resume} to resume at")
+    if at.limits.critical is not None and at.held_bytes > at.limits.resume:
+        held, mark = at.held_bytes, at.limits.resume
+        return Decision(Step.STAY, f"the slot holds back {held} bytes of WAL, more than the {mark} to resume at")
     if not at.triggers_stand:
         return Decision(Step.STAY, "a trigger is missing or disabled: the next refresh puts it back")
     return Decision(Step.START, at.asked.reason)
@@ -198,6 +211,15 @@ def _on_wal(at: Situation) -> Decision:
     return Decision(Step.STAY, "captured from the WAL")
 
 
+def _is_stuck(at: Situation, since: datetime) -> bool:
+    """Whether the decoder had its chance and did not use it; time in which none ran does not count."""
+    if at.decoder is DecoderState.STOPPED:
+        return False
+    if at.decoder is DecoderState.RUNNING and at.decoder_moved_at is not None:
+        since = max(since, at.decoder_moved_at)
+    return at.now - since > at.limits.timeout
+
+
 def _lost(at: Situation) -> str | None:
     if at.slot is SlotState.ALIVE:
         return None
@@ -227,6 +249,6 @@ def _decoder_failed(at: Situation) -> str | None:
 
 def _lags(at: Situation) -> str | None:
     """Backpressure. Hysteresis lies in the two marks: back at `critical`, on to WAL again only below `resume`."""
-    if at.limits.critical is None or at.lag_bytes < at.limits.critical:
+    if at.limits.critical is None or at.held_bytes < at.limits.critical:
         return None
-    return f"backpressure: the slot lags {at.lag_bytes} bytes, the limit is {at.limits.critical}"
+    return f"backpressure: the slot holds back {at.held_bytes} bytes of WAL, the limit is {at.limits.critical}"

@@ -126,7 +126,7 @@ class ReplicationConnection:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._conn.socket, selectors.EVENT_READ)
         try:
-            self._command(db.session_sql())  # values without a binary form are sent as text
+            self._command(db.session_sql(own_path=True))  # values without a binary form are sent as text
         except BaseException:
             self.close()
             raise
@@ -163,10 +163,10 @@ class ReplicationConnection:
         while True:
             try:
                 size, view = get(1)
-                if size > 0:
+                while size > 0:
                     looked = False
-                    yield bytes(view)
-                    continue
+                    yield view.tobytes()
+                    size, view = get(1)
                 if size == 0 and not looked:
                     self._conn.consume_input()
                     looked = True

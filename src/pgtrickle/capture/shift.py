@@ -17,6 +17,9 @@ from pgtrickle.capture.modes import LONGEST_PAUSE, Mode, pause_after
 from pgtrickle.errors import StateError
 
 _READ_COMMITTED: Final = "read committed"
+_MOST_TOLD: Final = 500
+"""Characters of a reason in a NOTIFY, whose payload must be shorter than 8000 bytes, of which JSON takes up to 12 for
+one character. The catalog has the whole reason."""
 
 
 def mode_of(conn: psycopg.Connection[Any], source_oid: int) -> Mode | None:
@@ -55,7 +58,7 @@ def record(
     """
     row = conn.execute(
         "SELECT k.cdc_mode, k.failures, clock_timestamp() - k.mode_since, clock_timestamp(), pgtrickle.slot_name(),"
-        " coalesce((SELECT format('%%I.%%I', n.nspname, c.relname) FROM pg_class AS c"
+        " coalesce((SELECT pg_catalog.format('%%I.%%I', n.nspname, c.relname) FROM pg_class AS c"
         "   JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = k.source_relid), k.source_relid::text)"
         " FROM pgtrickle.pgt_change_tracking AS k WHERE k.source_relid = %s FOR UPDATE",
         (source_oid,),
@@ -83,7 +86,7 @@ def record(
         " VALUES (%s, %s, %s, %s, %s, %s)",
         (source_oid, table, old, new, slot_name, reason),
     )
-    message = {"source_table": table, "old_mode": old, "new_mode": new, "slot_name": slot_name, "reason": reason}
+    message = {"source_table": table, "old_mode": old, "new_mode": new, "slot_name": slot_name, "reason": _told(reason)}
     conn.execute(
         "SELECT pg_notify('pg_trickle_cdc_transition', %s), pg_notify('pg_trickle_alert', %s)",
         (json.dumps(message), json.dumps({"event": event, **message})),
@@ -104,7 +107,7 @@ def postpone(conn: psycopg.Connection[Any], source_oid: int, reason: str) -> Non
         "UPDATE pgtrickle.pgt_change_tracking SET next_try_at = %s WHERE source_relid = %s",
         (now + pause_after(failures), source_oid),
     )
-    message = {"event": "cdc_transition_failed", "source_table": table, "reason": reason}
+    message = {"event": "cdc_transition_failed", "source_table": table, "reason": _told(reason)}
     conn.execute("SELECT pg_notify('pg_trickle_alert', %s)", (json.dumps(message),))
 
 
@@ -147,23 +150,28 @@ def to_triggers(
 
 def lose(conn: psycopg.Connection[Any], source_oid: int, reason: str) -> None:
     """Decoded rows that count are lost: no one waits for them, and the dependents compute anew."""
-    conn.execute(
-        "UPDATE pgtrickle.pgt_handovers SET lsn = NULL WHERE source_relid = %s AND lsn IS NOT NULL", (source_oid,)
-    )
+    await_no_more(conn, source_oid)
     buffer.mark(conn, source_oid)
     marked = conn.execute(
         "UPDATE pgtrickle.pgt_stream_tables AS t SET needs_reinit = true, reinit_reason = %s, updated_at = now()"
         " FROM pgtrickle.pgt_dependencies AS d WHERE d.pgt_id = t.pgt_id AND d.source_relid = %s"
-        " AND t.effective_mode <> 'FULL' RETURNING format('%%I.%%I', t.pgt_schema, t.pgt_name)",
+        " AND t.effective_mode <> 'FULL' RETURNING pg_catalog.format('%%I.%%I', t.pgt_schema, t.pgt_name)",
         (f"changes of a source were lost: {reason}", source_oid),
     ).fetchall()
     for (table,) in marked:
-        message = {"event": "reinitialize_needed", "table": table, "reason": reason}
+        message = {"event": "reinitialize_needed", "table": table, "reason": _told(reason)}
         conn.execute("SELECT pg_notify('pg_trickle_alert', %s)", (json.dumps(message),))
 
 
+def await_no_more(conn: psycopg.Connection[Any], source_oid: int) -> None:
+    """Decoded rows of the source that have not come yet are not waited for."""
+    conn.execute(
+        "UPDATE pgtrickle.pgt_handovers SET lsn = NULL WHERE source_relid = %s AND lsn IS NOT NULL", (source_oid,)
+    )
+
+
 def publish(conn: psycopg.Connection[Any], source_oid: int) -> None:
-    """Add the source to the publication, and remember by which row of pg_publication_rel.
+    """Add the source to the publication, and remember by which rows of the catalog it is (see pgt_published).
 
     The caller holds SHARE ROW EXCLUSIVE on the source. PostgreSQL asks for less, but then a transaction that has
     already written to it would be decoded with the old list of tables, and older servers would keep that list for
@@ -174,7 +182,8 @@ def publish(conn: psycopg.Connection[Any], source_oid: int) -> None:
             sql.SQL("ALTER PUBLICATION {} ADD TABLE ONLY {}").format(*_publication_and_table(conn, source_oid))
         )
     conn.execute(
-        "UPDATE pgtrickle.pgt_change_tracking SET membership = %s, transition_lsn = pg_current_wal_insert_lsn()"
+        "UPDATE pgtrickle.pgt_change_tracking SET membership = %s, publication_xmin = (SELECT xmin FROM pg_publication"
+        " WHERE pubname = pgtrickle.slot_name()), transition_lsn = pg_current_wal_insert_lsn(), refused_lsn = NULL"
         " WHERE source_relid = %s",
         (_membership(conn, source_oid), source_oid),
     )
@@ -189,11 +198,9 @@ def unpublish(conn: psycopg.Connection[Any], source_oid: int) -> None:
 
 
 def is_published(conn: psycopg.Connection[Any], source_oid: int) -> bool:
-    """Whether the source has been in the publication ever since `publish`."""
-    row = conn.execute(
-        "SELECT membership FROM pgtrickle.pgt_change_tracking WHERE source_relid = %s", (source_oid,)
-    ).fetchone()
-    return row is not None and row[0] is not None and row[0] == _membership(conn, source_oid)
+    """Whether the source has been in the publication ever since `publish`, and all its changes were told."""
+    found = conn.execute("SELECT FROM pgtrickle.pgt_published WHERE source_relid = %s", (source_oid,))
+    return bool(found.rowcount)
 
 
 def set_identity(conn: psycopg.Connection[Any], source_oid: int, tables: Sequence[int]) -> None:
@@ -239,6 +246,10 @@ def restore_identity(conn: psycopg.Connection[Any], source_oid: int) -> None:
     conn.execute(
         "UPDATE pgtrickle.pgt_change_tracking SET identity_before = '{}' WHERE source_relid = %s", (source_oid,)
     )
+
+
+def _told(reason: str) -> str:
+    return reason if len(reason) <= _MOST_TOLD else f"{reason[:_MOST_TOLD]}…"
 
 
 def _membership(conn: psycopg.Connection[Any], source_oid: int) -> int | None:

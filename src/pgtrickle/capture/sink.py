@@ -10,7 +10,8 @@ finding its own there. Rows a dead decoder's session is still committing are wai
 
 from __future__ import annotations
 
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,7 +41,9 @@ LOCK_TIMEOUT_S: Final = 20
 # A source counts while it is captured from the WAL, and also on its way back: the side of each change is decided by
 # the handovers when the buffer is read, so a row too many does no harm.
 _STATE = """
-SELECT t.source_relid::bigint, b.names, b.types, b.modifiers, pg_snapshot_xmax(pg_current_snapshot())::text, t.columns
+SELECT t.source_relid::bigint, b.names, b.types, b.modifiers, pg_snapshot_xmax(pg_current_snapshot())::text, t.columns,
+       EXISTS (SELECT FROM pg_partitioned_table AS p WHERE p.partrelid = t.source_relid),
+       coalesce(t.refused_lsn - '0/0', 0)
 FROM pgtrickle.pgt_change_tracking AS t
 CROSS JOIN LATERAL (
     SELECT array_agg(a.attname::text) AS names, array_agg(a.atttypid::bigint) AS types,
@@ -67,6 +70,12 @@ FROM base JOIN pg_type AS t ON t.oid = base.oid WHERE t.typtype <> 'd'
 """
 
 
+class TakenOver(StateError):
+    """Another decoder writes now."""
+
+    code = "PT358"
+
+
 @dataclass(frozen=True, slots=True)
 class Staging:
     """A temporary table in front of a buffer with columns that come as text, and the statement that casts them."""
@@ -82,13 +91,18 @@ class Sink:
     `written_lsn` is about where our own last commit is in the WAL."""
 
     def __init__(self, dsn: str, slot: str, publication: str) -> None:
-        self._conn = db.connect(dsn, autocommit=False, application_name="pgtrickle decoder")
+        self._conn = db.connect(dsn, autocommit=False, application_name="pgtrickle decoder", own_path=True)
         self._dsn = dsn
         self._slot = slot
         self._pid = self._conn.info.backend_pid
         self._copy: tuple[Target, Copy, ExitStack] | None = None
         self._targets: dict[int, Target] = {}
         self._routes: dict[int, tuple[Relation, tuple[Route, ...]]] = {}
+        self._partial: set[int] = set()
+        """Relations whose old rows are not whole."""
+        self._refused: int | None = None
+        """The source whose buffer has refused a value."""
+        self._reached_lsn = 0
         self._staging: dict[int, Staging] = {}
         self._locked: set[int] = set()
         self._types: dict[tuple[tuple[int, int], ...], tuple[ValueType | None, ...]] = {}
@@ -103,6 +117,13 @@ class Sink:
             self._conn.close()
             raise
 
+    def shape_of(self, relation: Relation) -> None:
+        """The server told a shape. It tells that of a partition too, right after that of the root which its rows are
+        sent as: nowhere else does it show that they come with another identity than the root's."""
+        if (relation.identity != "f") != (relation.oid in self._partial):
+            self._partial ^= {relation.oid}
+            self._routes.clear()
+
     def routes(self, relation: Relation, xid: int, lsn: int) -> tuple[Route, ...]:
         """Where rows of `relation` go, for a transaction; nowhere if nobody wants them.
 
@@ -112,6 +133,7 @@ class Sink:
         if known is None or known[0] is not relation or not known[1] or not self._locked_all(known[1]):
             known = (relation, self._resolve(relation, known))
             self._routes[relation.oid] = known
+        self._reached_lsn = lsn
         extended = extend_xid(xid, self._xid_reference)
         for route in known[1]:
             route.target.begin(extended, lsn)
@@ -134,7 +156,8 @@ class Sink:
                 self.flush(target)
         self._end_copy()
         for source in self._locked & self._staging.keys():
-            self._conn.execute(self._staging[source].fill)
+            with self._noting_refusal(source):
+                self._conn.execute(self._staging[source].fill)
         failpoints.reach("decoder-copied")
         row = self._conn.execute(
             "UPDATE pgtrickle.pgt_decoder SET confirmed_lsn = %s::pg_lsn, commit_lsn = %s::pg_lsn, error = NULL,"
@@ -178,12 +201,17 @@ class Sink:
                 self._copy[2].__exit__(type(cause), cause, cause.__traceback__)
         self._conn.close()
         status, text = ("STOPPED", None) if error is None else ("ERROR", f"{type(error).__name__}: {error}")
-        with db.connect(self._dsn, application_name="pgtrickle decoder") as conn:
+        with db.connect(self._dsn, application_name="pgtrickle decoder", own_path=True) as conn:
             conn.execute(
                 "UPDATE pgtrickle.pgt_decoder SET status = %s, error = %s, updated_at = clock_timestamp()"
                 " WHERE slot_name = %s AND pid = %s",
                 (status, text, self._slot, self._pid),
             )
+            if self._refused is not None:
+                conn.execute(
+                    "UPDATE pgtrickle.pgt_change_tracking SET refused_lsn = %s::pg_lsn WHERE source_relid = %s",
+                    (format_lsn(self._reached_lsn), self._refused),
+                )
 
     def _take_over(self, publication: str) -> tuple[int, int, int]:
         row = self._conn.execute(
@@ -201,9 +229,8 @@ class Sink:
 
     def _require_ours(self, ours: bool) -> None:
         if not ours:
-            raise StateError(
+            raise TakenOver(
                 f"another decoder has taken over the slot {self._slot}",
-                code="PT358",
                 hint="Nothing to do: it goes on from where this one was.",
             )
 
@@ -229,11 +256,23 @@ class Sink:
         routes = []
         for shape in shapes:
             target = self._target(shape)
-            problem = misfit(relation, shape, types)
+            problem = misfit(relation, shape, types) or self._partial_partition(shape)
             if problem is None:
                 self._stage(shape, relation, types)
             routes.append(Route(target, relation, text, problem))
         return tuple(routes)
+
+    def _partial_partition(self, shape: BufferShape) -> str | None:
+        """That a partition of the source sends old rows that are not whole, if one does. Where it has left the source
+        since, the readers compute anew in any case."""
+        if not shape.partitioned or not self._partial:
+            return None
+        row = self._conn.execute(
+            "SELECT r.oid::regclass::text FROM unnest(%s::oid[]) AS r(oid) WHERE r.oid <> %s::oid"
+            " AND %s::oid IN (SELECT a.relid FROM pg_partition_ancestors(r.oid) AS a) LIMIT 1",
+            (list(self._partial), shape.source, shape.source),
+        ).fetchone()
+        return None if row is None else f"the replica identity of {row[0]} is not FULL"
 
     def _lock_and_read(self, sources: set[int], relation_oid: int) -> list[BufferShape] | None:
         """The shapes of the relation's buffers, after locking those of `sources`; None if one of them is gone.
@@ -258,7 +297,7 @@ class Sink:
                 pass
             self._locked |= sources
         shapes = []
-        for source, names, types, modifiers, xmax, columns in cursor:
+        for source, names, types, modifiers, xmax, columns, partitioned, refused in cursor:
             assert isinstance(source, int)
             assert isinstance(names, list)
             assert isinstance(types, list)
@@ -267,7 +306,7 @@ class Sink:
             self._xid_reference = int(str(xmax))
             type_of = dict(zip(names, zip(types, modifiers, strict=True), strict=True))
             kept = tuple(type_of.get(buffer_column("new", name), (0, 0)) for name in columns)
-            shapes.append(BufferShape(source, tuple(columns), kept))
+            shapes.append(BufferShape(source, tuple(columns), kept, bool(partitioned), int(str(refused))))
         return shapes
 
     def _target(self, shape: BufferShape) -> Target:
@@ -313,10 +352,20 @@ class Sink:
 
     def _end_copy(self) -> None:
         if self._copy is not None:
-            _, copy, stack = self._copy
+            target, copy, stack = self._copy
             self._copy = None
-            with stack:
+            with self._noting_refusal(target.shape.source), stack:
                 copy.write(TRAILER)
+
+    @contextmanager
+    def _noting_refusal(self, source: int) -> Iterator[None]:
+        """A value that was right when it was written may not be now, as when a label of an enum has got another name.
+        It ends this session; the next one does not try again."""
+        try:
+            yield
+        except psycopg.DataError:
+            self._refused = source
+            raise
 
 
 def _create_staging(conn: db.Connection, shape: BufferShape, as_text: frozenset[str]) -> Staging:

@@ -7,7 +7,6 @@ those running when its making began have ended before that point is reached, whi
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,18 +14,19 @@ import psycopg
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
+from pgtrickle import slots
 from pgtrickle.capture.modes import SlotState
 from pgtrickle.errors import ServerError, StateError
 
 PLUGIN: Final = "pgoutput"
 GIVE_UP_AFTER_S: Final = 20.0
-_DROP_WITHIN_S: Final = 10.0
-_KEY: Final = "hashtextextended('pgtrickle slot', 0)"  # advisory: makers and droppers of the slot, one at a time
+_KEY: Final = "pg_catalog.hashtextextended('pgtrickle slot', 0)"  # advisory: one maker or dropper of the slot at a time
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The slot as it is; `lag_bytes` is the WAL written since the position that the decoder confirmed."""
+    """The slot as it is; `lag_bytes` is the WAL written since the position that the decoder confirmed, `retained_bytes`
+    that since the oldest transaction still open then, which the server must keep."""
 
     name: str
     state: SlotState
@@ -37,6 +37,11 @@ class Slot:
     confirmed_lsn: str | None = None
     retained_bytes: int = 0
     lag_bytes: int = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """The WAL that the slot holds back: a long open transaction makes it grow however quick the decoder is."""
+        return max(self.lag_bytes, self.retained_bytes)
 
 
 def name(conn: psycopg.Connection[Any]) -> str:
@@ -180,25 +185,11 @@ def _create_slot(conn: psycopg.Connection[Any], slot: str, give_up_after_s: floa
 
 
 def _drop_slot(conn: psycopg.Connection[Any], slot: Slot) -> None:
-    """Drop the slot, disconnecting its reader: it would be an error while it is being read."""
-    deadline = time.monotonic() + _DROP_WITHIN_S
-    while True:
-        conn.execute(
-            "SELECT pg_terminate_backend(active_pid, 1000) FROM pg_replication_slots"
-            " WHERE slot_name = %s AND active_pid IS NOT NULL AND active_pid <> pg_backend_pid()",
-            (slot.name,),
-        )
-        try:
-            with conn.transaction():
-                conn.execute("SELECT pg_drop_replication_slot(%s)", (slot.name,))
-            return
-        except psycopg.errors.UndefinedObject:
-            return
-        except psycopg.errors.ObjectInUse as error:
-            if time.monotonic() > deadline:
-                raise ServerError(
-                    f"the replication slot {slot.name} cannot be dropped: {error.diag.message_primary}",
-                    code="PT404",
-                    hint="Stop whoever reads it, then try again.",
-                ) from error
-        time.sleep(0.05)
+    try:
+        slots.drop(conn, slot.name)
+    except psycopg.errors.ObjectInUse as error:
+        raise ServerError(
+            f"the replication slot {slot.name} cannot be dropped: {error.diag.message_primary}",
+            code="PT404",
+            hint="Stop whoever reads it, then try again.",
+        ) from error

@@ -68,7 +68,7 @@ SELECT a.attnum AS number, a.attname AS name, a.atttypid AS type_oid, a.atttypmo
             SELECT t.typbasetype, t.typtypmod FROM base JOIN pg_type AS t ON t.oid = base.oid WHERE t.typtype = 'd')
         SELECT format_type(base.oid, base.typmod) FROM base JOIN pg_type AS t ON t.oid = base.oid
         WHERE t.typtype <> 'd') AS type,
-       (SELECT format('%%I.%%I', n.nspname, c.collname) FROM pg_collation AS c
+       (SELECT pg_catalog.format('%%I.%%I', n.nspname, c.collname) FROM pg_collation AS c
         JOIN pg_namespace AS n ON n.oid = c.collnamespace WHERE c.oid = a.attcollation) AS collation,
        CASE WHEN a.attgenerated = 'v' THEN pg_get_expr(d.adbin, d.adrelid) END AS expression,
        CASE WHEN a.attgenerated = 'v' THEN md5(d.adbin::text) END AS expression_checksum
@@ -104,7 +104,7 @@ def read_source(conn: psycopg.Connection[Any], table: Table, *, trigger_mode: st
     with conn.cursor(row_factory=class_row(Attribute)) as cursor:
         attributes = tuple(cursor.execute(_ATTRIBUTES, (table.oid,)))
     tree = conn.execute(
-        "SELECT c.oid, n.nspname, c.relname, c.relkind FROM pg_partition_tree(%s) AS p"
+        "SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence FROM pg_partition_tree(%s) AS p"
         " JOIN pg_class AS c ON c.oid = p.relid"
         " JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.relkind = 'p' OR p.level > 0 ORDER BY c.oid",
         (table.oid,),
@@ -112,6 +112,12 @@ def read_source(conn: psycopg.Connection[Any], table: Table, *, trigger_mode: st
     descendants = tuple(Table(*each[:3]) for each in tree if each[0] != table.oid)
     if any(each[3] == "f" for each in tree):
         raise _refusal(current, "a partitioned table with a foreign partition", "Use refresh_mode => 'FULL'.")
+    if any(each[4] == "u" for each in tree):
+        raise _refusal(
+            current,
+            "a partitioned table with an unlogged partition, which a crash empties unseen",
+            "ALTER TABLE … SET LOGGED for the partition, or refresh_mode => 'FULL'.",
+        )
     parents = tuple(each[0] for each in tree if each[3] == "p")
     return Source(current, attributes, descendants, parents, _row_level(kind, is_partition, subscribed, trigger_mode))
 

@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, Final
 
 import psycopg
 
-from pgtrickle.capture import eligibility, handover, shift, slot, triggers
-from pgtrickle.capture.modes import (
-    Asked,
-    Decision,
-    DecoderState,
-    Limits,
-    Mode,
-    Situation,
-    SlotState,
-    Step,
-    combine,
-    decide,
-)
-from pgtrickle.capture.slot import Slot
+from pgtrickle.capture import handover, shift, slot
+from pgtrickle.capture.modes import Decision, DecoderState, Step, decide
+from pgtrickle.capture.observe import Observed, observe
 from pgtrickle.config import Settings
-from pgtrickle.errors import Error
+from pgtrickle.errors import Error, StateError
 
-_DECODER_STATES: Final = {"STREAMING": DecoderState.RUNNING, "ERROR": DecoderState.FAILED}
+PATIENCE_S: Final = 2.0
+"""How long a step tries to lock its source. Each try holds up the source's writers: better again after a pause."""
+_FIRST_REST_S: Final = 1.0
+_LONGEST_REST_S: Final = 60.0
+
+
+class Rests:
+    """The sources whose last steps failed: each is left alone for a time, longer after each failure. In memory: who
+    forgets it tries once too often."""
+
+    def __init__(self) -> None:
+        self._failures: dict[int, tuple[int, float]] = {}
+
+    def rests(self, source_oid: int) -> bool:
+        """Whether the source is still to be left alone."""
+        return time.monotonic() < self._failures.get(source_oid, (0, 0.0))[1]
+
+    def note(self, steered: Steered) -> None:
+        """Remember how a step went."""
+        failures, _ = self._failures.pop(steered.source_oid, (0, 0.0))
+        if steered.error is not None:
+            rest = min(_FIRST_REST_S * 2 ** min(failures, 10), _LONGEST_REST_S)
+            self._failures[steered.source_oid] = failures + 1, time.monotonic() + rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,101 +49,70 @@ class Steered:
 
 
 def steer(
-    conn: psycopg.Connection[Any], settings: Settings, *, decoder: DecoderState | None = None
+    conn: psycopg.Connection[Any],
+    settings: Settings,
+    *,
+    decoder: DecoderState | None = None,
+    rests: Rests | None = None,
 ) -> tuple[Steered, ...]:
     """Take one step for each source, then drop the slot if nothing needs it and no one reads it. `conn` must be in no
     transaction. Who runs the decoder asks `slot.is_used` whether to go on.
 
     `decoder` is its state if the caller runs it and knows better than what it last recorded of itself: that it is
-    FAILED for good, say, and not about to be started again.
+    FAILED for good, say, and not about to be started again. `rests` goes from round to round: a step that failed is
+    not tried again at once.
     """
-    sources = conn.execute("SELECT source_relid FROM pgtrickle.pgt_change_tracking ORDER BY source_relid").fetchall()
+    rests = rests or Rests()
     steered = []
-    for (oid,) in sources:
-        found = observe(conn, oid, settings, decoder=decoder)
-        if found is None:
+    for each in observe(conn, settings, decoder=decoder):
+        decision = decide(each.situation)
+        if decision.step is not Step.STAY and rests.rests(each.source_oid):
+            steered.append(Steered(each.source_oid, Decision(Step.STAY, f"after a pause: {decision.reason}")))
             continue
-        decision = decide(found)
-        _note(conn, oid, found.asked, decision)
-        try:
-            handover.carry_out(conn, oid, decision, set_identity=settings.auto_replica_identity)
-            steered.append(Steered(oid, decision))
-        except Error as error:
-            if decision.step is Step.START:
-                shift.postpone(conn, oid, str(error))
-            steered.append(Steered(oid, decision, error))
+        if decision.step is Step.STAY:
+            steered.append(_step(conn, each, settings))
+            continue
+        # The steps before this one may have taken their time: look again, at this one only.
+        for again in observe(conn, settings, decoder=decoder, source_oid=each.source_oid):
+            steered.append(_step(conn, again, settings))
+            rests.note(steered[-1])
     if slot.inspect(conn).active_pid is None:
         slot.drop_if_unused(conn)
     return tuple(steered)
 
 
-def observe(
-    conn: psycopg.Connection[Any], source_oid: int, settings: Settings, *, decoder: DecoderState | None = None
-) -> Situation | None:
-    """All that the decision about a source depends on; None if it is not captured (any more)."""
-    row = conn.execute(
-        "SELECT k.cdc_mode, k.columns, k.transition_started_at, k.next_try_at, clock_timestamp(), g.since, d.status,"
-        " d.error, coalesce(p.lsn >= k.transition_lsn, false),"
-        " EXISTS (SELECT FROM pg_publication_rel AS r WHERE r.oid = k.membership)"
-        " FROM pgtrickle.pgt_change_tracking AS k CROSS JOIN pgtrickle.pgt_decoded AS p"
-        " LEFT JOIN pgtrickle.pgt_draining AS g USING (source_relid)"
-        " LEFT JOIN pgtrickle.pgt_decoder AS d ON d.slot_name = pgtrickle.slot_name() WHERE k.source_relid = %s",
-        (source_oid,),
-    ).fetchone()
-    if row is None:
-        return None
-    mode, columns, started, next_try, now, draining, status, error, caught_up, published = row
-    current = slot.inspect(conn)
-    return Situation(
-        mode=Mode(mode),
-        asked=asked(conn, source_oid, settings),
-        eligibility=eligibility.check(conn, source_oid, columns, set_identity=settings.auto_replica_identity),
-        slot=current.state,
-        published=published,
-        decoder=decoder or _decoder_state(status, current),
-        caught_up=caught_up,
-        lag_bytes=current.lag_bytes,
-        limits=limits(settings),
-        now=now,
-        triggers_stand=triggers.stand(conn, source_oid),
-        draining_since=draining,
-        transition_started_at=started,
-        next_try_at=next_try,
-        decoder_error=error,
-    )
+def _step(conn: psycopg.Connection[Any], source: Observed, settings: Settings) -> Steered:
+    """Decide, and do it. What goes wrong with one source must not keep the others from their steps."""
+    decision = decide(source.situation)
+    _note(conn, source, decision)
+    try:
+        handover.carry_out(
+            conn,
+            source.source_oid,
+            decision,
+            set_identity=settings.auto_replica_identity,
+            give_up_after_s=PATIENCE_S,
+        )
+    except (Error, psycopg.Error) as raised:
+        if conn.broken:
+            raise
+        error = raised if isinstance(raised, Error) else _refusal(raised)
+        if decision.step is Step.START:
+            shift.postpone(conn, source.source_oid, str(error))
+        return Steered(source.source_oid, decision, error)
+    return Steered(source.source_oid, decision)
 
 
-def asked(conn: psycopg.Connection[Any], source_oid: int, settings: Settings) -> Asked:
-    """What the source's consumers ask for together."""
-    consumers = conn.execute(
-        "SELECT format('%%I.%%I', t.pgt_schema, t.pgt_name), t.requested_cdc_mode FROM pgtrickle.pgt_stream_tables AS t"
-        " JOIN pgtrickle.pgt_dependencies AS d USING (pgt_id)"
-        " WHERE d.source_relid = %s AND t.effective_mode <> 'FULL' ORDER BY t.pgt_id",
-        (source_oid,),
-    ).fetchall()
-    return combine(consumers, settings.cdc_mode)
-
-
-def limits(settings: Settings) -> Limits:
-    return Limits(
-        critical=settings.wal_backpressure_critical_bytes if settings.enforce_backpressure else None,
-        resume=settings.wal_backpressure_resume_bytes,
-        timeout=timedelta(seconds=settings.wal_transition_timeout),
-    )
-
-
-def _decoder_state(status: str | None, current: Slot) -> DecoderState:
-    """As recorded; but one that was killed could not record it, and then no one reads the slot."""
-    state = _DECODER_STATES.get(status or "", DecoderState.STOPPED)
-    if state is DecoderState.RUNNING and (current.state is not SlotState.ALIVE or current.active_pid is None):
-        return DecoderState.STOPPED
-    return state
-
-
-def _note(conn: psycopg.Connection[Any], source_oid: int, wanted: Asked, decision: Decision) -> None:
+def _note(conn: psycopg.Connection[Any], source: Observed, decision: Decision) -> None:
     """Show to whoever looks what is asked for and why the source is captured as it is."""
-    conn.execute(
-        "UPDATE pgtrickle.pgt_change_tracking SET requested = %(mode)s, note = %(note)s WHERE source_relid = %(oid)s"
-        " AND (requested, note) IS DISTINCT FROM (%(mode)s, %(note)s)",
-        {"mode": wanted.mode, "note": decision.reason, "oid": source_oid},
-    )
+    noted = (source.situation.asked.mode, decision.reason)
+    if noted != source.noted:
+        conn.execute(
+            "UPDATE pgtrickle.pgt_change_tracking SET requested = %s, note = %s WHERE source_relid = %s",
+            (*noted, source.source_oid),
+        )
+
+
+def _refusal(error: psycopg.Error) -> StateError:
+    said = error.diag.message_primary or str(error)
+    return StateError(f"PostgreSQL refused: {said}", code="PT340", hint=error.diag.message_hint)

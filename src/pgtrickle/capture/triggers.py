@@ -27,7 +27,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
-from pgtrickle.capture import buffer, shift
+from pgtrickle.capture import buffer, eligibility, shift
 from pgtrickle.capture.locks import GIVE_UP_AFTER_S, LockRequest, lock_all
 from pgtrickle.capture.modes import Mode
 from pgtrickle.capture.source import Attribute, Source, read_source
@@ -58,7 +58,8 @@ class _Job:
     """What attaching one source comes to: the columns its buffer lacks, whether it exists, the function's text.
 
     `strays` are triggers on tables that have left the source: a detached partition's rows are no longer its rows.
-    `intact` is false if the source is captured from the WAL and was taken out of the publication for a time.
+    `intact` is false if the source is captured from the WAL, and was taken out of the publication, lost its slot, or is
+    no longer such that the WAL tells all.
     """
 
     source: Source
@@ -158,44 +159,69 @@ def stand(conn: psycopg.Connection[Any], source_oid: int) -> bool:
 
 
 def detach(conn: psycopg.Connection[Any], source_oid: int, *, give_up_after_s: float = GIVE_UP_AFTER_S) -> bool:
-    """Remove triggers, function, buffer and publication if no stream table needs them any more; returns whether it did.
+    """Stop to capture one source if no stream table needs it any more; returns whether it did. See `detach_all`."""
+    return bool(detach_all(conn, [source_oid], give_up_after_s=give_up_after_s))
 
-    Dropping a trigger needs ACCESS EXCLUSIVE on the source, taken as briefly. The source itself may be gone already.
-    The slot cannot go in a transaction that may be rolled back: call `slot.drop_if_unused` after it.
+
+def detach_all(
+    conn: psycopg.Connection[Any], source_oids: Collection[int], *, give_up_after_s: float = GIVE_UP_AFTER_S
+) -> tuple[int, ...]:
+    """Remove triggers, function, buffer and publication of those sources that no stream table needs any more; returns
+    which.
+
+    Dropping a trigger needs ACCESS EXCLUSIVE on the source, taken as briefly: of all sources at once, so that none is
+    held while another is waited for. A source may be gone already. The slot cannot go in a transaction that may be
+    rolled back: call `slot.drop_if_unused` after it.
     """
     with conn.transaction():
-        serialise(conn, [source_oid])
-        used = conn.execute(
+        serialise(conn, list(source_oids))
+        unused = [oid for oid in sorted(source_oids) if not _is_used(conn, oid)]
+        triggers = {oid: _triggers_of(conn, oid) for oid in unused}
+        tables = {each.relation: each.table for found in triggers.values() for each in found}
+        locks = [LockRequest(table, "ACCESS EXCLUSIVE") for table in tables.values()]
+        locks += [
+            LockRequest(buffer.buffer_identifier(oid), "ACCESS EXCLUSIVE", wait=False)
+            for oid in unused
+            if buffer.exists(conn, oid)
+        ]
+        lock_all(conn, locks, give_up_after_s=give_up_after_s)
+        for oid in unused:
+            _remove(conn, oid, triggers[oid])
+        return tuple(unused)
+
+
+def _is_used(conn: psycopg.Connection[Any], source_oid: int) -> bool:
+    return bool(
+        conn.execute(
             "SELECT FROM pgtrickle.pgt_dependencies JOIN pgtrickle.pgt_stream_tables USING (pgt_id)"
             " WHERE source_relid = %s AND effective_mode <> 'FULL' LIMIT 1",
             (source_oid,),
-        )
-        if used.rowcount:
-            return False
-        triggers = _triggers_of(conn, source_oid)
-        lock_all(
-            conn, [LockRequest(each.table, "ACCESS EXCLUSIVE") for each in triggers], give_up_after_s=give_up_after_s
-        )
-        _drop_triggers(conn, triggers)
-        conn.execute(sql.SQL("DROP FUNCTION IF EXISTS {}()").format(_function(source_oid)))
-        buffer.drop(conn, source_oid)
-        shift.unpublish(conn, source_oid)
-        shift.restore_identity(conn, source_oid)
-        conn.execute("DELETE FROM pgtrickle.pgt_handovers WHERE source_relid = %s", (source_oid,))
-        conn.execute("DELETE FROM pgtrickle.pgt_change_tracking WHERE source_relid = %s", (source_oid,))
-        return True
+        ).rowcount
+    )
+
+
+def _remove(conn: psycopg.Connection[Any], source_oid: int, triggers: Sequence[_Trigger]) -> None:
+    """All that capture of the source has made. The caller has locked what is dropped."""
+    _drop_triggers(conn, triggers)
+    conn.execute(sql.SQL("DROP FUNCTION IF EXISTS {}()").format(_function(source_oid)))
+    buffer.drop(conn, source_oid)
+    shift.unpublish(conn, source_oid)
+    shift.restore_identity(conn, source_oid)
+    conn.execute("DELETE FROM pgtrickle.pgt_handovers WHERE source_relid = %s", (source_oid,))
+    conn.execute("DELETE FROM pgtrickle.pgt_change_tracking WHERE source_relid = %s", (source_oid,))
 
 
 def serialise(conn: psycopg.Connection[Any], source_oids: Sequence[int]) -> None:
     """One attach, detach or handover of a source at a time: the last consumer that leaves must see one just coming."""
     for oid in sorted(source_oids):
-        conn.execute("SELECT pg_advisory_xact_lock(hashtextextended('pgtrickle capture', %s))", (oid,))
+        conn.execute("SELECT pg_advisory_xact_lock(pg_catalog.hashtextextended('pgtrickle capture', %s))", (oid,))
 
 
 def _plan(conn: psycopg.Connection[Any], table: Table, wanted: Collection[str], trigger_mode: str) -> _Job:
     source = read_source(conn, table, trigger_mode=trigger_mode)
     row = conn.execute(
-        "SELECT columns, cdc_mode, EXISTS (SELECT FROM pg_publication_rel AS r WHERE r.oid = membership)"
+        "SELECT columns, cdc_mode, source_relid IN (SELECT p.source_relid FROM pgtrickle.pgt_published AS p)"
+        " AND EXISTS (SELECT FROM pgtrickle.pgt_slot AS s WHERE s.alive)"
         " FROM pgtrickle.pgt_change_tracking WHERE source_relid = %s",
         (table.oid,),
     ).fetchone()
@@ -208,7 +234,7 @@ def _plan(conn: psycopg.Connection[Any], table: Table, wanted: Collection[str], 
     return _Job(
         source,
         mode,
-        mode is not Mode.WAL or (row is not None and bool(row[2])),
+        mode is not Mode.WAL or (row is not None and bool(row[2]) and eligibility.still_holds(conn, table.oid)),
         columns,
         exists,
         buffer.unfit(conn, table.oid, columns) if exists else columns,
@@ -282,7 +308,7 @@ def _triggers_of(conn: psycopg.Connection[Any], source_oid: int) -> list[_Trigge
 
 def _why_back(job: _Job) -> str:
     if not job.intact:
-        return "it was removed from the publication, or the publication was dropped"
+        return "it was taken out of the publication, lost the slot, or the WAL no longer tells all of its changes"
     return "a stream table uses other columns of it" if job.unfit else "its triggers or its definition changed"
 
 

@@ -24,13 +24,20 @@ from pgtrickle.model import quote
 _SNAPSHOT = re.compile(r"\d+:\d+:(\d+(,\d+)*)?")
 
 
+class NotCaptured(StateError):
+    """A source has no buffer: it is new to the query, or someone dropped the buffer."""
+
+    code = "PT322"
+
+
 @dataclass(frozen=True, slots=True)
 class Pending:
     """Changes of one source in a window.
 
     `truncated`: they do not tell its content, compute it anew. `captured` is false when a trigger of ours is missing or
-    was disabled for a time, so that changes may be lost: `attach` again, then compute anew. (The triggers are enabled
-    ALWAYS; a user's DISABLE TRIGGER ALL … ENABLE TRIGGER ALL leaves them enabled otherwise, and so shows.)
+    was disabled for a time, or the slot or the publication is gone, so that changes may be lost: `attach` again, then
+    compute anew. (The triggers are enabled ALWAYS; a user's DISABLE TRIGGER ALL … ENABLE TRIGGER ALL leaves them
+    enabled otherwise, and so shows.)
     """
 
     changes: int
@@ -95,6 +102,8 @@ def sides_of(conn: psycopg.Connection[Any], source_oids: Sequence[int]) -> dict[
     Read in the snapshot `until`, or later: a handover that `until` does not see divides no transaction it sees, as the
     source was locked from that handover's snapshot to its commit.
     """
+    if not source_oids:
+        return {}
     sides = {
         int(oid): Sides((), decoded, awaits)
         for oid, decoded, awaits in conn.execute(
@@ -137,7 +146,8 @@ def pending(
         sql.SQL(
             "SELECT {oid}::bigint, count(*), coalesce(bool_or(action = 'T'), false),"
             " coalesce((SELECT CASE WHEN k.cdc_mode = 'WAL' THEN t.truncating * 4 = k.trigger_count"
-            "   AND EXISTS (SELECT FROM pg_publication_rel AS r WHERE r.oid = k.membership)"
+            "   AND EXISTS (SELECT FROM pgtrickle.pgt_published AS r WHERE r.source_relid = k.source_relid)"
+            "   AND EXISTS (SELECT FROM pgtrickle.pgt_slot AS s WHERE s.alive)"
             "   ELSE t.enabled = k.trigger_count END"
             "   FROM pgtrickle.pgt_change_tracking AS k, (SELECT count(*) AS enabled,"
             "     count(*) FILTER (WHERE tgtype & 32 <> 0) AS truncating FROM pg_trigger"
@@ -148,17 +158,16 @@ def pending(
             oid=sql.Literal(oid),
             function=sql.Literal(f"{SCHEMA}.{function_name(oid)}"),
             buffer=buffer_identifier(oid),
-            window=sql.SQL(_in_window(since, until, (sides or {}).get(oid))),
+            window=sql.SQL(in_window(since, until, (sides or {}).get(oid))),
         )
         for oid in source_oids
     ]
     try:
         rows = conn.execute(sql.SQL(" UNION ALL ").join(counts)).fetchall()
     except psycopg.errors.UndefinedTable as error:
-        raise StateError(
+        raise NotCaptured(
             f"a change buffer is missing: {error.diag.message_primary}",
-            code="PT322",
-            hint="Refresh with --full, which sets up capture again.",
+            hint="The next refresh sets up capture again.",
         ) from error
     return {oid: Pending(changes, truncated, captured) for oid, changes, truncated, captured in rows}
 
@@ -186,14 +195,15 @@ def changes_sql(
         )
         return (
             f"SELECT {values}({weight})::bigint AS w FROM {buffer}"
-            f" WHERE action NOT IN ('{without}', 'T') AND {_in_window(since, until, sides)} AND {within}"
+            f" WHERE action NOT IN ('{without}', 'T') AND {in_window(since, until, sides)} AND {within}"
         )
 
     # Two scans: measured no slower than one scan that makes two rows of each, and at times much faster.
     return f"{side('old', -1, 'I')} UNION ALL {side('new', 1, 'D')}"
 
 
-def _in_window(since: str, until: str | None, sides: Sides | None) -> str:
+def in_window(since: str, until: str | None, sides: Sides | None) -> str:
+    """The condition on a buffer's row that it is in the window, and counts."""
     tests = [f"NOT pg_visible_in_snapshot(xid, {_snapshot(since)})"]
     if until is not None:
         tests.append(f"pg_visible_in_snapshot(xid, {_snapshot(until)})")

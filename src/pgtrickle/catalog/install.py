@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +14,8 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
+from pgtrickle import slots
+from pgtrickle.catalog import ddl
 from pgtrickle.errors import ServerError, StateError
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
@@ -24,7 +25,6 @@ _LOCK: Final = 0x7067_7472_6963_6B6C  # "pgtrickl": one installer or remover at 
 
 
 _SLOT: Final = "replication slot"
-_DROP_SLOT_WITHIN_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def install(conn: psycopg.Connection[Any], *, directory: Path = MIGRATIONS) -> I
             _require_free_schemas(conn)
             for migration in missing:
                 _apply(conn, migration)
-            notes = _grant(conn)
+            notes = _grant(conn) + _track_ddl(conn)
     except psycopg.errors.InsufficientPrivilege as error:
         raise ServerError(
             f"this role may not read or install the catalog: {error.diag.message_primary}",
@@ -107,6 +107,7 @@ def uninstall(conn: psycopg.Connection[Any], *, drop_stream_tables: bool, dry_ru
         conn.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
         removals = _removals(conn, drop_stream_tables)
         if not dry_run:
+            ddl.announce_own(conn)
             _drop(conn, removals)
     slots = [removal.name for removal, _ in removals if removal.kind == _SLOT]
     if not dry_run:
@@ -202,16 +203,28 @@ def _grant(conn: psycopg.Connection[Any]) -> tuple[str, ...]:
     return ()
 
 
+def _track_ddl(conn: psycopg.Connection[Any]) -> tuple[str, ...]:
+    """Create the event triggers if we may; a directory of older migrations has none."""
+    return () if not _exists(conn, "pgt_ddl_tracking") or ddl.track(conn) else (ddl.NOT_TRACKED,)
+
+
 def _removals(conn: psycopg.Connection[Any], drop_stream_tables: bool) -> list[tuple[Removal, sql.Composed | None]]:
     """What there is to remove, each with the statement that does it (None: kept, or gone with what it depends on)."""
     found: list[tuple[Removal, sql.Composed | None]] = []
     triggers = conn.execute(
         "SELECT tgname, c.oid::regclass::text FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = tgrelid"
         " JOIN pg_proc AS p ON p.oid = tgfoid WHERE p.pronamespace = ANY("
-        "   SELECT oid FROM pg_namespace WHERE nspname = ANY(%s)) AND NOT tgisinternal ORDER BY 2, 1",
+        "   SELECT oid FROM pg_namespace WHERE nspname = ANY(%s)) AND c.relnamespace <> p.pronamespace"
+        " AND NOT tgisinternal ORDER BY 2, 1",
         (list(SCHEMAS),),
     )
     found += [(Removal("trigger", f"{name} on {table}"), None) for name, table in triggers]
+    events = conn.execute(
+        "SELECT e.evtname FROM pg_event_trigger AS e JOIN pg_proc AS p ON p.oid = e.evtfoid"
+        " JOIN pg_namespace AS n ON n.oid = p.pronamespace WHERE n.nspname = ANY(%s) ORDER BY 1",
+        (list(SCHEMAS),),
+    )
+    found += [(Removal("event trigger", name), None) for (name,) in events]
     if _exists(conn, "pgt_stream_tables"):
         found += _stream_tables(conn, drop_stream_tables)
     ours = "'pgtrickle_' || (SELECT oid FROM pg_database WHERE datname = current_database())"
@@ -228,27 +241,15 @@ def _removals(conn: psycopg.Connection[Any], drop_stream_tables: bool) -> list[t
 
 
 def _drop_slot(conn: psycopg.Connection[Any], name: str) -> None:
-    """Drop the slot, disconnecting a decoder that reads it: one still running finds no catalog and ends."""
-    deadline = time.monotonic() + _DROP_SLOT_WITHIN_S
-    while True:
-        try:
-            conn.execute(
-                "SELECT pg_terminate_backend(active_pid, 1000) FROM pg_replication_slots"
-                " WHERE slot_name = %s AND active_pid IS NOT NULL",
-                (name,),
-            )
-            conn.execute("SELECT pg_drop_replication_slot(%s)", (name,))
-            return
-        except psycopg.errors.UndefinedObject:
-            return
-        except (psycopg.errors.ObjectInUse, psycopg.errors.InsufficientPrivilege) as error:
-            if isinstance(error, psycopg.errors.InsufficientPrivilege) or time.monotonic() > deadline:
-                raise ServerError(
-                    f"all is removed but the replication slot {name}, which keeps WAL: {error.diag.message_primary}",
-                    code="PT405",
-                    hint=f"Stop the service, then SELECT pg_drop_replication_slot('{name}').",
-                ) from error
-        time.sleep(0.05)
+    """Last of all; a decoder that still runs finds no catalog and ends."""
+    try:
+        slots.drop(conn, name)
+    except (psycopg.errors.ObjectInUse, psycopg.errors.InsufficientPrivilege) as error:
+        raise ServerError(
+            f"all is removed but the replication slot {name}, which keeps WAL: {error.diag.message_primary}",
+            code="PT405",
+            hint=f"Stop the service, then SELECT pg_drop_replication_slot('{name}').",
+        ) from error
 
 
 def _stream_tables(conn: psycopg.Connection[Any], drop: bool) -> list[tuple[Removal, sql.Composed | None]]:

@@ -35,6 +35,7 @@ class StreamTable:
     needs_reinit: bool
     reinit_reason: str | None
     frontier: str
+    upstream_frontier: str | None
     data_timestamp: datetime | None
     last_refresh_at: datetime | None
     last_full_ms: float | None
@@ -47,6 +48,10 @@ class StreamTable:
 
     def __str__(self) -> str:
         return f"{self.pgt_schema}.{self.pgt_name}"
+
+    def since(self, is_upstream: bool) -> str:
+        """The snapshot up to which it has the changes of a source, which is a stream table or not."""
+        return self.upstream_frontier or self.frontier if is_upstream else self.frontier
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +159,7 @@ class CdcChange:
     reason: str
 
 
-_AS_TEXT = {"frontier", "snapshot", "decoder_confirmed_lsn", "confirmed_lsn"}
+_AS_TEXT = {"frontier", "upstream_frontier", "snapshot", "decoder_confirmed_lsn", "confirmed_lsn"}
 
 
 def _columns(
@@ -234,6 +239,18 @@ def history(conn: psycopg.Connection[Any], pgt_id: int, max_rows: int = 20) -> t
     )
     with conn.cursor(row_factory=class_row(HistoryRow)) as cursor:
         return tuple(cursor.execute(query.format(_columns(HistoryRow)), (pgt_id, max_rows)))
+
+
+def ms_per_change(conn: psycopg.Connection[Any], pgt_id: int, *, least: int) -> float | None:
+    """The time that differential refreshes of at least so many changes took for each: the median of the last ones."""
+    row = conn.execute(
+        "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY duration_ms / changes_read)"
+        " FROM (SELECT duration_ms, changes_read FROM pgtrickle.pgt_refresh_history WHERE pgt_id = %s"
+        "   AND status = 'COMPLETED' AND action = 'DIFFERENTIAL' AND changes_read >= %s"
+        "   ORDER BY refresh_id DESC LIMIT 5) AS last",
+        (pgt_id, least),
+    ).fetchone()
+    return None if row is None else row[0]
 
 
 def tracking(conn: psycopg.Connection[Any], source_oid: int) -> Tracking | None:

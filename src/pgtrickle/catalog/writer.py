@@ -10,8 +10,11 @@ from typing import Any
 import psycopg
 from psycopg.types.json import Jsonb
 
+from pgtrickle.catalog import ddl
+from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.errors import StateError
 from pgtrickle.model import Table
+from pgtrickle.query.analysis import NO_DEPENDENCIES, Dependencies
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,7 @@ class Definition:
     mode_reason: str | None
     source_fingerprint: str | None
     sources: Sequence[tuple[Table, Sequence[str]]]
+    dependencies: Dependencies = NO_DEPENDENCIES
 
 
 def register(
@@ -56,6 +60,7 @@ def register(
     assert row is not None, "INSERT … RETURNING gives a row"
     pgt_id = int(row[0])
     _set_sources(conn, pgt_id, definition.sources)
+    ddl.use(conn, pgt_id, definition.dependencies)
     return pgt_id
 
 
@@ -69,10 +74,12 @@ def redefine(conn: psycopg.Connection[Any], pgt_id: int, definition: Definition)
         (*_values(definition), pgt_id),
     )
     _set_sources(conn, pgt_id, definition.sources)
+    ddl.use(conn, pgt_id, definition.dependencies)
 
 
 def unregister(conn: psycopg.Connection[Any], pgt_id: int) -> None:
     """Forget a stream table with its dependencies and history. Its storage and state are the caller's to drop."""
+    ddl.forget(conn, pgt_id)
     _update(conn, "DELETE FROM pgtrickle.pgt_stream_tables WHERE pgt_id = %s", (pgt_id,))
 
 
@@ -136,14 +143,17 @@ def mark_refreshed(
     pgt_id: int,
     *,
     frontier: str,
+    upstream_frontier: str | None = None,
     data_timestamp: datetime,
     full_ms: float | None = None,
 ) -> None:
-    """The table now equals its query at `frontier`. `full_ms` is given when it was computed from scratch,
-    which also settles a reinitialisation that was asked for."""
+    """The table now equals its query at `frontier`, and what it reads of stream tables at `upstream_frontier`, if that
+    is later. `full_ms` is given when it was computed from scratch, which also settles a reinitialisation that was
+    asked for."""
     _update(
         conn,
-        "UPDATE pgtrickle.pgt_stream_tables SET frontier = %(frontier)s::pg_snapshot, data_timestamp = %(at)s,"
+        "UPDATE pgtrickle.pgt_stream_tables SET frontier = %(frontier)s::pg_snapshot,"
+        " upstream_frontier = %(upstream)s::pg_snapshot, data_timestamp = %(at)s,"
         " last_refresh_at = clock_timestamp(), consecutive_errors = 0, last_error = NULL,"
         " status = CASE WHEN status = 'SUSPENDED' THEN status ELSE 'ACTIVE' END,"
         " is_populated = is_populated OR %(full)s::double precision IS NOT NULL,"
@@ -151,19 +161,32 @@ def mark_refreshed(
         " needs_reinit = needs_reinit AND %(full)s::double precision IS NULL,"
         " reinit_reason = CASE WHEN %(full)s::double precision IS NULL THEN reinit_reason END"
         " WHERE pgt_id = %(pgt_id)s",
-        {"frontier": frontier, "at": data_timestamp, "full": full_ms, "pgt_id": pgt_id},
+        {"frontier": frontier, "upstream": upstream_frontier, "at": data_timestamp, "full": full_ms, "pgt_id": pgt_id},
     )
 
 
-def mark_failed(conn: psycopg.Connection[Any], pgt_id: int, error: str, *, max_consecutive_errors: int) -> str:
-    """Count a failure; returns the status, which is SUSPENDED once there were too many in a row."""
+def mark_failed(
+    conn: psycopg.Connection[Any],
+    pgt_id: int,
+    error: str,
+    *,
+    max_consecutive_errors: int,
+    broken: bool = False,
+    counts: bool = True,
+) -> str:
+    """Note a failure; returns the status, which is SUSPENDED once there were too many in a row that count.
+
+    `broken`: the query no longer holds on its sources. That is ERROR, and each refresh says so again, until the query
+    is altered or the sources are as it needs them.
+    """
     row = conn.execute(
-        "UPDATE pgtrickle.pgt_stream_tables SET consecutive_errors = consecutive_errors + 1, last_error = %(error)s,"
-        " updated_at = now(),"
-        " status = CASE WHEN consecutive_errors + 1 >= %(most)s THEN 'SUSPENDED'"
+        "UPDATE pgtrickle.pgt_stream_tables SET consecutive_errors = consecutive_errors + %(one)s,"
+        " last_error = %(error)s, updated_at = now(),"
+        " status = CASE WHEN %(broken)s AND status <> 'SUSPENDED' THEN 'ERROR'"
+        "               WHEN consecutive_errors + %(one)s >= %(most)s THEN 'SUSPENDED'"
         "               WHEN is_populated THEN status ELSE 'ERROR' END"
         " WHERE pgt_id = %(pgt_id)s RETURNING status",
-        {"error": error, "most": max_consecutive_errors, "pgt_id": pgt_id},
+        {"error": error, "most": max_consecutive_errors, "broken": broken, "one": int(counts), "pgt_id": pgt_id},
     ).fetchone()
     if row is None:
         raise _gone(pgt_id)
@@ -233,6 +256,7 @@ def record_no_data(
     initiated_by: str,
     reason: str,
     frontier: str,
+    upstream_frontier: str | None = None,
     data_timestamp: datetime,
     duration_ms: float,
 ) -> None:
@@ -243,7 +267,8 @@ def record_no_data(
     conn.execute("SET LOCAL synchronous_commit = off")
     conn.execute(
         "WITH moved AS (UPDATE pgtrickle.pgt_stream_tables SET frontier = %(frontier)s::pg_snapshot,"
-        " data_timestamp = %(at)s, last_refresh_at = clock_timestamp(), consecutive_errors = 0,"
+        " upstream_frontier = %(upstream)s::pg_snapshot, data_timestamp = %(at)s,"
+        " last_refresh_at = clock_timestamp(), consecutive_errors = 0,"
         " status = CASE WHEN status = 'SUSPENDED' THEN status ELSE 'ACTIVE' END,"
         " last_error = NULL WHERE pgt_id = %(pgt_id)s RETURNING pgt_id)"
         " INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, started_at, finished_at, action, status, initiated_by,"
@@ -251,8 +276,45 @@ def record_no_data(
         " SELECT pgt_id, clock_timestamp() - %(ms)s * interval '1 ms', clock_timestamp(), 'NO_DATA', 'COMPLETED',"
         " %(by)s, %(reason)s, %(frontier)s::pg_snapshot, %(at)s, %(ms)s FROM moved",
         {"frontier": frontier, "at": data_timestamp, "pgt_id": pgt_id, "by": initiated_by, "reason": reason}
-        | {"ms": duration_ms},
+        | {"ms": duration_ms, "upstream": upstream_frontier},
     )
+
+
+def record_no_data_of_many(
+    conn: psycopg.Connection[Any],
+    streams: Sequence[StreamTable],
+    *,
+    reason: str,
+    frontier: str,
+    data_timestamp: datetime,
+    duration_ms: float,
+) -> frozenset[int]:
+    """The same for tables that the service found with nothing to do; returns those that still are as they were read.
+
+    The caller's transaction holds their refresh locks.
+    """
+    conn.execute("SET LOCAL synchronous_commit = off")
+    rows = conn.execute(
+        "WITH moved AS (UPDATE pgtrickle.pgt_stream_tables AS t SET frontier = %(until)s::pg_snapshot,"
+        " upstream_frontier = NULL, data_timestamp = %(at)s, last_refresh_at = clock_timestamp()"
+        " FROM unnest(%(ids)s::bigint[], %(frontiers)s::text[], %(updated)s::timestamptz[]) AS k(id, frontier, updated)"
+        " WHERE t.pgt_id = k.id AND t.frontier::text = k.frontier AND t.updated_at = k.updated"
+        " AND t.status = 'ACTIVE' AND NOT t.needs_reinit RETURNING t.pgt_id)"
+        " INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, started_at, finished_at, action, status, initiated_by,"
+        " reason, snapshot, data_timestamp, duration_ms)"
+        " SELECT pgt_id, clock_timestamp() - %(ms)s * interval '1 ms', clock_timestamp(), 'NO_DATA', 'COMPLETED',"
+        " 'SCHEDULER', %(reason)s, %(until)s::pg_snapshot, %(at)s, %(ms)s FROM moved RETURNING pgt_id",
+        {
+            "until": frontier,
+            "at": data_timestamp,
+            "reason": reason,
+            "ms": duration_ms,
+            "ids": [stream.pgt_id for stream in streams],
+            "frontiers": [stream.frontier for stream in streams],
+            "updated": [stream.updated_at for stream in streams],
+        },
+    ).fetchall()
+    return frozenset(int(row[0]) for row in rows)
 
 
 def close_abandoned(conn: psycopg.Connection[Any], pgt_id: int) -> int:

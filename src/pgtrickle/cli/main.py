@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pgtrickle.cli import database, postgres, tables
+from pgtrickle.cli import database, health, postgres, service, tables
 from pgtrickle.cli.target import Target
 
 app = typer.Typer(
@@ -47,6 +47,7 @@ def _options(
 _VERBS: tuple[Callable[..., None], ...] = (
     database.install,
     database.uninstall,
+    service.run,
     tables.create,
     tables.alter,
     tables.drop,
@@ -54,6 +55,8 @@ _VERBS: tuple[Callable[..., None], ...] = (
     tables.status,
     tables.history,
     tables.explain,
+    health.cdc,
+    health.health,
     tables.verify,
     database.config,
 )

@@ -61,10 +61,12 @@ _STYLES = {
     "ACTIVE": "green",
     "equal": "green",
     "COMPLETED": "green",
+    "OK": "green",
     "ERROR": "red",
     "FAILED": "red",
     "DIFFERENT": "red",
     "SUSPENDED": "yellow",
+    "WARN": "yellow",
     "SKIPPED": "yellow",
 }
 

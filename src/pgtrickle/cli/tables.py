@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 Name = Annotated[str, typer.Argument(help="The stream table, with or without its schema.")]
 Query = Annotated[str, typer.Option("--query", help="The defining SELECT, or @FILE (@- is stdin).")]
 OptionalQuery = Annotated[str | None, typer.Option("--query", help="A SELECT, or @FILE (@- is stdin).")]
+Consistency = Annotated[
+    str | None, typer.Option("--diamond-consistency", help="Whether its diamond commits together: atomic or none.")
+]
+Policy = Annotated[
+    str | None, typer.Option("--diamond-schedule-policy", help="When its diamond is due: fastest or slowest.")
+]
 Json: TypeAlias = dict[str, object]
 
 
@@ -29,8 +35,10 @@ def create(
     query: Query,
     schedule: Annotated[str, typer.Option(help="5s, 1h30m, a cron expression, or calculated.")] = "1m",
     refresh_mode: Annotated[str, typer.Option(help="AUTO, DIFFERENTIAL or FULL.")] = "AUTO",
-    cdc_mode: Annotated[str | None, typer.Option(help="auto or trigger.")] = None,
+    cdc_mode: Annotated[str | None, typer.Option(help="auto, trigger or wal; the setting's by default.")] = None,
     initialize: Annotated[bool, typer.Option("--initialize/--no-initialize", help="Populate it now, or later.")] = True,
+    diamond_consistency: Consistency = None,
+    diamond_schedule_policy: Policy = None,
     as_json: AsJson = False,
 ) -> None:
     """Create a stream table and populate it. If that fails, nothing is left behind."""
@@ -38,7 +46,14 @@ def create(
         text = query_text(query)
     with target(context).trickle(f"creating {name}") as trickle:
         result = trickle.create_stream_table(
-            name, text, schedule=schedule, refresh_mode=refresh_mode, cdc_mode=cdc_mode, initialize=initialize
+            name,
+            text,
+            schedule=schedule,
+            refresh_mode=refresh_mode,
+            cdc_mode=cdc_mode,
+            initialize=initialize,
+            diamond_consistency=diamond_consistency,
+            diamond_schedule_policy=diamond_schedule_policy,
         )
         stream = trickle.status(name)[0]
     if as_json:
@@ -57,17 +72,29 @@ def alter(
     schedule: Annotated[str | None, typer.Option(help="5s, 1h30m, a cron expression, or calculated.")] = None,
     refresh_mode: Annotated[str | None, typer.Option(help="AUTO, DIFFERENTIAL or FULL.")] = None,
     status: Annotated[str | None, typer.Option(help="ACTIVE or SUSPENDED.")] = None,
+    cdc_mode: Annotated[str | None, typer.Option(help="auto, trigger or wal; carried out by the service.")] = None,
+    diamond_consistency: Consistency = None,
+    diamond_schedule_policy: Policy = None,
     as_json: AsJson = False,
 ) -> None:
     """Change a stream table; a new query takes effect at once."""
-    given = {"schedule": schedule, "refresh_mode": refresh_mode, "status": status}
+    given = {
+        "schedule": schedule,
+        "refresh_mode": refresh_mode,
+        "status": status,
+        "cdc_mode": cdc_mode,
+        "diamond_consistency": diamond_consistency,
+        "diamond_schedule_policy": diamond_schedule_policy,
+    }
     with reported():
         changes = {option: value for option, value in given.items() if value is not None}
         if query is not None:
             changes["query"] = query_text(query)
         if not changes:
             raise UsageError(
-                "there is nothing to alter", code="PT031", hint="give --query, --schedule, --refresh-mode or --status"
+                "there is nothing to alter",
+                code="PT031",
+                hint="give --query, --schedule, --refresh-mode, --status, --cdc-mode or one of --diamond-…",
             )
     with target(context).trickle(f"altering {name}") as trickle:
         trickle.alter_stream_table(name, **changes)

@@ -15,6 +15,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from pgtrickle import db, embedded
+from pgtrickle.catalog import install
 from pgtrickle.errors import ServerError
 
 _QUICK: Final = {"fsync": False, "synchronous_commit": False}  # nothing here outlives the demo
@@ -49,4 +50,6 @@ def database_of(dsn: str) -> Iterator[str]:
         try:
             yield make_conninfo(dsn, dbname=name)
         finally:
+            with db.connect(make_conninfo(dsn, dbname=name), application_name="pgtrickle demo") as inside:
+                install.uninstall(inside, drop_stream_tables=True)  # or its replication slot would keep the database
             admin.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))

@@ -30,6 +30,9 @@ SELECT 'customer ' || n, (ARRAY['north', 'south', 'east', 'west', NULL])[1 + n %
 INSERT INTO orders (customer, paid) SELECT 1 + n % 500, n % 3 > 0 FROM generate_series(1, 5000) AS n;
 INSERT INTO items
 SELECT 1 + n % 5000, 'product ' || n % 40, 1 + n % 4, 0.99 + n % 50 FROM generate_series(1, 12000) AS n;
+ALTER TABLE customers REPLICA IDENTITY FULL;  -- old values in the WAL: without it, triggers stay
+ALTER TABLE orders REPLICA IDENTITY FULL;
+ALTER TABLE items REPLICA IDENTITY FULL;
 CREATE INDEX ON orders (customer);
 CREATE INDEX ON items (order_id);
 ANALYZE customers, orders, items;

@@ -10,6 +10,7 @@ from rich.console import Console
 from pgtrickle import db
 from pgtrickle.api import Trickle, connect
 from pgtrickle.demo import shop
+from pgtrickle.demo.capture import Capture, capturing
 from pgtrickle.demo.shop import STREAMS, Stream
 from pgtrickle.demo.view import View
 from pgtrickle.demo.writers import Writers, writing
@@ -26,14 +27,17 @@ def show(dsn: str, seconds: float, console: Console) -> bool:
             note = " (the first one starts Spark)" if position == 0 else ""
             with view.working(f"creating {stream.name}: {stream.shows}{note}"):
                 _create(trickle, stream, view)
-        with writing(dsn) as writers, view.live(writers) as tick:
-            _follow(trickle, view, writers, tick)
-        with view.working("writers stopped; refreshing all once more"):
-            for stream in STREAMS:
-                _refresh(trickle, stream, view)
-        with view.working("comparing every stream table with its query, evaluated by PostgreSQL"):
-            found = trickle.verify()
-    return _verdict(view, writers, found)
+        with capturing(dsn) as capture:
+            with writing(dsn) as writers, view.live(writers) as tick:
+                _follow(trickle, view, writers, capture, tick)
+            with view.working("writers stopped; refreshing all once more"):
+                capture.settle()
+                for stream in STREAMS:
+                    _refresh(trickle, stream, view)
+            with view.working("comparing every stream table with its query, evaluated by PostgreSQL"):
+                found = trickle.verify()
+            told = capture.told()
+    return _verdict(view, writers, found, told)
 
 
 def _create(trickle: Trickle, stream: Stream, view: View) -> None:
@@ -52,7 +56,7 @@ def _refresh(trickle: Trickle, stream: Stream, view: View) -> None:
     view.busy = None
 
 
-def _follow(trickle: Trickle, view: View, writers: Writers, tick: Callable[[], None]) -> None:
+def _follow(trickle: Trickle, view: View, writers: Writers, capture: Capture, tick: Callable[[], None]) -> None:
     """Refreshes what is due, the most overdue first, until the time is up or a writer failed."""
     end = time.monotonic() + view.seconds
     while time.monotonic() < end and not writers.stop.is_set():
@@ -63,15 +67,19 @@ def _follow(trickle: Trickle, view: View, writers: Writers, tick: Callable[[], N
             _refresh(trickle, stream, view)
         else:
             writers.stop.wait(min(-overdue, 0.2))
+        view.modes = capture.modes()
         tick()
 
 
-def _verdict(view: View, writers: Writers, found: list[Verification]) -> bool:
+def _verdict(view: View, writers: Writers, found: list[Verification], captured: list[str]) -> bool:
     view.say("")
     for each in found:
         seen = view.seen[each.table.removeprefix("public.")]
         verdict = "equal" if each.equal else f"DIFFERENT: {each.missing} rows missing, {each.extra} too many"
         view.say(f"  {each.table:<24} {seen.refreshes:>3} refreshes {seen.changed:>7} rows changed   {verdict}")
+    view.say("\nsources, and how their changes were captured at the end:")
+    for line in captured:
+        view.say(line)
     right = len(found) == len(STREAMS) and all(each.equal for each in found)
     view.say("")
     if right:

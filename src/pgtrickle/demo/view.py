@@ -46,6 +46,7 @@ class View:
     console: Console
     seconds: float
     seen: dict[str, Seen] = field(default_factory=lambda: {stream.name: Seen() for stream in STREAMS})
+    modes: dict[str, str] = field(default_factory=dict)
     busy: str | None = None
     began: float = field(default_factory=time.monotonic)
 
@@ -94,7 +95,12 @@ class View:
             table.add_row(*self._row(stream))
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(writers.written.items()))
         left = max(self.seconds - (time.monotonic() - self.began), 0.0)
-        return Group(table, Text(f"\n{writers.transactions} transactions: {kinds}"), Text(f"{left:.0f} s left"))
+        lines = (f"\ncapture: {self._capture()}", f"{writers.transactions} transactions: {kinds}", f"{left:.0f} s left")
+        return Group(table, *map(Text, lines))
+
+    def _capture(self) -> str:
+        """How each source is captured at present."""
+        return ", ".join(f"{source.removeprefix('public.')} {mode}" for source, mode in sorted(self.modes.items()))
 
     def _row(self, stream: Stream) -> list[Text]:
         seen = self.seen[stream.name]
@@ -117,4 +123,5 @@ class View:
             if seen.result is not None:
                 parts.append(f"{stream.name} {seen.result.action} {seen.rows} rows {seen.result.duration_ms:.0f} ms")
         elapsed = time.monotonic() - self.began
-        return f"{elapsed:3.0f} s  {writers.transactions} transactions | " + " | ".join(parts)
+        captured = f"capture: {self._capture()}"
+        return f"{elapsed:3.0f} s  {writers.transactions} transactions | " + " | ".join([*parts, captured])

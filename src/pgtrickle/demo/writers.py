@@ -20,7 +20,8 @@ from pgtrickle import db
 from pgtrickle.db import Connection
 
 PAUSE: Final = 0.05
-HELD_OPEN: Final = 8.0
+HELD_OPEN: Final = 6.0
+REST: Final = 4.0
 _SEED: Final = 20
 _ONE_ORDER: Final = "SELECT id FROM orders WHERE id >= %s ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED"
 _PLACE: Final = (
@@ -94,6 +95,7 @@ def _long(writers: Writers, connection: Connection) -> None:
             _pay(connection, chance)
             writers.stop.wait(HELD_OPEN / 2)
         writers.written["long"] += 1
+        writers.stop.wait(REST)  # a handover needs a moment in which no transaction has written to the table
 
 
 def _place(connection: Connection, chance: random.Random) -> None:

@@ -3,8 +3,8 @@
     probe      the rows of ΔL, each with what the right side has for it
     rematch    the rows of L that ΔR matches, with what that changes for them
 
-Only one version of a side is at hand (tables as after the window, state as before it). The number of matches in the
-other version is that number less, or plus, the matches among the side's own delta. Called by `spark/lower.py`.
+Only one version of a side is at hand (tables as at the snapshot, state as before the window). The number of matches in
+another version is that number less, or plus, the matches among the side's own delta. Called by `spark/lower.py`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from pgtrickle.query.expression import node_of
 from pgtrickle.query.operators import LeftJoin, Match, MatchKind
 
 Join = LeftJoin | Match
+
+OWN = "pgt_own"
+"""The rows of a side's own delta, in a query of this module."""
 
 # bool, bytea, char, name, the integers, text, oid, the floats, bpchar, varchar, date and times, interval, numeric, uuid
 _COMPARABLE = frozenset(
@@ -58,15 +61,15 @@ def probe(join: Join, delta: str, right: str, own: str | None = None, sign: int 
         return _plain_probe(join, delta, right)
     on = _on(join)
     pairs = f"SELECT l.pgt_row, r.{WEIGHT} FROM pgt_left AS l JOIN {{}} AS r ON {on}"
-    counted = _counts(pairs.format(f"({right})"), "1") + f" UNION ALL {_counts(pairs.format('pgt_own'), str(sign))}"
-    parts = [f"pgt_left AS MATERIALIZED ({_with_row_number(delta)})", f"pgt_own AS MATERIALIZED ({own})"]
+    counted = _counts(pairs.format(f"({right})"), "1") + f" UNION ALL {_counts(pairs.format(OWN), str(sign))}"
+    parts = [f"pgt_left AS MATERIALIZED ({_with_row_number(delta)})", f"{OWN} AS MATERIALIZED ({own})"]
     total = f"SELECT pgt_row, sum(pgt_n) AS pgt_n FROM ({counted}) AS counts GROUP BY pgt_row"
     rows = f"pgt_left AS l LEFT JOIN ({total}) AS c ON c.pgt_row = l.pgt_row"
     exists = "coalesce(c.pgt_n, 0) > 0"
     if isinstance(join, LeftJoin):
         paired = [
             f"SELECT {_both(join, f'l.{WEIGHT} * r.{WEIGHT}{factor}')} FROM pgt_left AS l JOIN {side} AS r ON {on}"
-            for side, factor in ((f"({right})", ""), ("pgt_own", f" * {sign}"))
+            for side, factor in ((f"({right})", ""), (OWN, f" * {sign}"))
         ]
         selected = " UNION ALL ".join([*paired, _padded(join, f"l.{WEIGHT}", f"{rows} {{}} WHERE NOT {exists}")])
     else:
@@ -89,20 +92,28 @@ def _answered(join: Match, rows: str, exists: str) -> str:
     return f"SELECT {', '.join([*columns, f'l.{WEIGHT}'])} FROM {rows}{where[join.kind]}"
 
 
-def rematch(join: Join, left: str, right: str, own: str, keys: Sequence[Key], *, right_is_after: bool) -> str:
-    """What `own`, the whole delta of the right side, changes for the rows of `left` (weighted, at hand)."""
+def rematch(
+    join: Join, lefts: Sequence[str], right: str, own: str, keys: Sequence[Key], lacking: str | None = None
+) -> str:
+    """What `own`, the whole delta of the right side, changes for the rows of the left side, the sum of `lefts`.
+
+    `right` is the right side at hand. It is as after the delta, or lacks some rows for that: `OWN` all of the delta.
+    """
     on = _on(join)
-    matched = f"EXISTS (SELECT FROM pgt_own WHERE {on})"
-    touched = f"SELECT row_number() OVER () AS pgt_row, l.* FROM {_candidates(left, keys)} WHERE {matched}"
-    parts = [f"pgt_own AS MATERIALIZED ({own})", f"pgt_left AS MATERIALIZED ({touched})"]
+    matched = f"EXISTS (SELECT FROM {OWN} WHERE {on})"
+    touched = " UNION ALL ".join(f"SELECT l.* FROM {_candidates(left, keys)} WHERE {matched}" for left in lefts)
+    parts = [f"{OWN} AS MATERIALIZED ({own})", f"pgt_left AS MATERIALIZED ({_with_row_number(touched)})"]
     pairs = f"SELECT l.pgt_row, r.{WEIGHT} FROM pgt_left AS l JOIN {{}} AS r ON {on}"
-    at_hand = f"({_counts(pairs.format(f'({right})'), '1')})"
-    changed = f"({_counts(pairs.format('pgt_own'), '1')})"
-    after = "coalesce(h.pgt_n, 0)" if right_is_after else "coalesce(h.pgt_n, 0) + coalesce(c.pgt_n, 0)"
-    before = "coalesce(h.pgt_n, 0) - coalesce(c.pgt_n, 0)" if right_is_after else "coalesce(h.pgt_n, 0)"
+    counted = [_counts(pairs.format(f"({right})"), "1")]
+    if lacking is not None:
+        counted.append(_counts(pairs.format(OWN if lacking == OWN else f"({lacking})"), "1"))
+    total = f"SELECT pgt_row, sum(pgt_n) AS pgt_n FROM ({' UNION ALL '.join(counted)}) AS counts GROUP BY pgt_row"
+    changed = _counts(pairs.format(OWN), "1")
+    after = "coalesce(a.pgt_n, 0) > 0"
+    before = "coalesce(a.pgt_n, 0) - coalesce(c.pgt_n, 0) > 0"
     turned = (
-        f"SELECT l.*, ({after}) > 0 AS pgt_now FROM pgt_left AS l LEFT JOIN {at_hand} AS h ON h.pgt_row = l.pgt_row "
-        f"LEFT JOIN {changed} AS c ON c.pgt_row = l.pgt_row WHERE (({after}) > 0) <> (({before}) > 0)"
+        f"SELECT l.*, {after} AS pgt_now FROM pgt_left AS l LEFT JOIN ({total}) AS a ON a.pgt_row = l.pgt_row "
+        f"LEFT JOIN ({changed}) AS c ON c.pgt_row = l.pgt_row WHERE ({after}) <> ({before})"
     )
     parts.append(f"pgt_turned AS MATERIALIZED ({turned})")
     return f"WITH {', '.join(parts)} {_turned(join, on)}"
@@ -113,7 +124,7 @@ def _turned(join: Join, on: str) -> str:
     came_with_match = f"CASE WHEN l.pgt_now THEN l.{WEIGHT} ELSE -l.{WEIGHT} END"
     came_without = f"CASE WHEN l.pgt_now THEN -l.{WEIGHT} ELSE l.{WEIGHT} END"
     if isinstance(join, LeftJoin):
-        pairs = f"SELECT {_both(join, f'l.{WEIGHT} * r.{WEIGHT}')} FROM pgt_left AS l JOIN pgt_own AS r ON {on}"
+        pairs = f"SELECT {_both(join, f'l.{WEIGHT} * r.{WEIGHT}')} FROM pgt_left AS l JOIN {OWN} AS r ON {on}"
         return f"{pairs} UNION ALL {_padded(join, came_without, 'pgt_turned AS l {}')}"
     columns = ", ".join(f"l.{quote(name)}" for name in join.left.names)
     columns += ", " if columns else ""
@@ -133,7 +144,7 @@ def _candidates(left: str, keys: Sequence[Key]) -> str:
         return f"({left}) AS l"
     values = ", ".join(f"{key.right.sql} AS pgt_k{position}" for position, key in enumerate(keys))
     equal = " AND ".join(f"{key.left.sql} = k.pgt_k{position}" for position, key in enumerate(keys))
-    return f"(SELECT DISTINCT {values} FROM pgt_own) AS k JOIN ({left}) AS l ON {equal}"
+    return f"(SELECT DISTINCT {values} FROM {OWN}) AS k JOIN ({left}) AS l ON {equal}"
 
 
 def _counts(pairs: str, sign: str) -> str:
@@ -147,7 +158,7 @@ def _with_row_number(relation: str) -> str:
 def _padded(join: LeftJoin, weight: str, rows: str) -> str:
     """Left rows with NULLs for the right side's columns; `{}` in `rows` is where these come from."""
     names = ", ".join(quote(name) for name in (*join.right.names, WEIGHT))
-    nothing = f"LEFT JOIN (SELECT {names} FROM pgt_own WHERE false) AS r ON false"
+    nothing = f"LEFT JOIN (SELECT {names} FROM {OWN} WHERE false) AS r ON false"
     return f"SELECT {_both(join, weight)} FROM {rows.format(nothing)}"
 
 

@@ -88,6 +88,9 @@ class Dependencies:
     constraints: tuple[int, ...]
 
 
+NO_DEPENDENCIES = Dependencies((), (), (), ())
+
+
 @dataclass(frozen=True, slots=True)
 class Analysis:
     """The answer of `analyze()`. `reasons` say why it cannot be maintained incrementally; empty if it may be."""

@@ -12,27 +12,32 @@ from psycopg.rows import tuple_row
 
 from pgtrickle.query.analysis import Dependencies
 
-# A line for each relation, column, view, function and key; what was dropped has no line.
+# A line for each relation, column, view, function and key; what was dropped has no line. With xmin where DDL may be
+# undone unseen: a partition was detached, written to and attached again, or two columns swapped names for a while.
 _LINES = b"""
 WITH RECURSIVE source AS (
     SELECT * FROM ROWS FROM (unnest(%(relations)s::oid[]), unnest(%(columns)s::text[])) s(oid, columns)
 ), tree AS (
-    SELECT oid AS root, oid FROM source UNION SELECT t.root, i.inhrelid FROM tree t JOIN pg_catalog.pg_inherits i
-    ON i.inhparent = t.oid
+    SELECT oid AS root, oid, '' AS since FROM source
+    UNION
+    SELECT t.root, i.inhrelid, i.xmin::text FROM tree t JOIN pg_catalog.pg_inherits i ON i.inhparent = t.oid
 ), line AS (
     SELECT jsonb_build_array('relation', c.oid, n.nspname, c.relname, c.relkind, c.relrowsecurity,
-           (SELECT jsonb_agg(jsonb_build_array(t.oid, f.relfilenode) ORDER BY t.oid)
+           (SELECT jsonb_agg(jsonb_build_array(t.oid, f.relfilenode, t.since) ORDER BY t.oid, t.since)
             FROM tree t JOIN pg_catalog.pg_class f ON f.oid = t.oid WHERE t.root = c.oid)) AS text
     FROM source s JOIN pg_catalog.pg_class c ON c.oid = s.oid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     UNION ALL
     SELECT jsonb_build_array('column', a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod, a.attcollation,
-           a.attgenerated, t.typname, t.typnamespace, CASE WHEN a.attgenerated <> '' THEN md5(d.adbin::text) END)
+           a.attgenerated, a.xmin::text, t.typname, t.typnamespace,
+           CASE WHEN a.attgenerated <> '' THEN md5(d.adbin::text) END)
     FROM source s JOIN pg_catalog.pg_attribute a ON a.attrelid = s.oid AND a.attnum = ANY (s.columns::int2[])
     JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
     LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum WHERE NOT a.attisdropped
     UNION ALL
-    SELECT jsonb_build_array('view', r.ev_class, md5(r.ev_action::text))
-    FROM pg_catalog.pg_rewrite r WHERE r.ev_class = ANY (%(views)s::oid[]) AND r.rulename = '_RETURN'
+    SELECT jsonb_build_array('view', r.ev_class, n.nspname, c.relname, md5(r.ev_action::text))
+    FROM pg_catalog.pg_rewrite r JOIN pg_catalog.pg_class c ON c.oid = r.ev_class
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE r.ev_class = ANY (%(views)s::oid[]) AND r.rulename = '_RETURN'
     UNION ALL
     SELECT jsonb_build_array('function', p.oid, p.proname, p.pronamespace, p.prolang, p.provolatile, p.proisstrict,
            p.prosrc, p.probin, p.proconfig, p.prosqlbody::text, p.prorettype, p.proargtypes,

@@ -6,22 +6,26 @@ populated by its next refresh, at a snapshot taken after the commit, so no lock 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import psycopg
 
 from pgtrickle.apply import first, merge, state
-from pgtrickle.capture import triggers
+from pgtrickle.capture import eligibility, triggers
+from pgtrickle.catalog import ddl
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.names import parse_name, qualify
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.catalog.writer import Definition
+from pgtrickle.config import Settings
 from pgtrickle.db import Connection, execute
 from pgtrickle.errors import StateError, Unsupported, UsageError
 from pgtrickle.model import Table, quote
 from pgtrickle.query.compile import Compiled, compile_query
 from pgtrickle.query.fingerprint import fingerprint
+from pgtrickle.refresh.failure import DefinitionProblem
 from pgtrickle.refresh.lock import wait_for_refresh
 from pgtrickle.refresh.prepared import Prepared, joined_aggregates, prepare
 
@@ -38,20 +42,29 @@ class Mode:
 
 
 def create(
-    connection: Connection, name: str, query: str, *, schedule: str | None, refresh_mode: str, cdc_mode: str | None
+    connection: Connection,
+    name: str,
+    query: str,
+    *,
+    settings: Settings,
+    schedule: str | None,
+    refresh_mode: str,
+    cdc_mode: str | None,
 ) -> int:
     """Registers a stream table: catalog, storage, state, capture. Commits all or nothing; returns its id."""
     with connection.transaction():
+        _require_compatible(refresh_mode, cdc_mode)
         schema, bare = qualify(connection, parse_name(name))
         _require_free(connection, schema, bare)
         path = _search_path(connection)
         compiled, mode = _compile(connection, query, path, refresh_mode)
+        _require_eligible(connection, compiled, mode, cdc_mode, settings)
         prepared = prepare(connection, 0, schema, bare, compiled)
         merge.create(connection, prepared.storage)
         table = _table(connection, schema, bare)
         definition = _definition(connection, query, path, compiled, mode)
         pgt_id = record.register(connection, table, definition, schedule=schedule, requested_cdc_mode=cdc_mode)
-        _build(connection, prepare(connection, pgt_id, schema, bare, compiled), mode)
+        _build(connection, prepare(connection, pgt_id, schema, bare, compiled), mode, settings)
     return pgt_id
 
 
@@ -68,45 +81,69 @@ def redefine(
     connection: Connection,
     stream: StreamTable,
     *,
+    settings: Settings,
     reason: str,
     query: str | None = None,
     refresh_mode: str | None = None,
 ) -> None:
     """Defines the table anew, on another query or mode or on changed sources; its next refresh is from scratch."""
     with connection.transaction():
+        _require_compatible(refresh_mode, stream.requested_cdc_mode)
         wait_for_refresh(connection, stream.pgt_id, str(stream))
         path = stream.search_path if query is None else _search_path(connection)
         text = query or stream.defining_query
         compiled, mode = _compile(connection, text, path, refresh_mode or stream.refresh_mode)
+        if query is not None:
+            _require_eligible(connection, compiled, mode, stream.requested_cdc_mode, settings)
         prepared = prepare(connection, stream.pgt_id, stream.pgt_schema, stream.pgt_name, compiled)
         before = [dependency.source_relid for dependency in catalog.dependencies(connection, stream.pgt_id)]
         _fit_storage(connection, stream, prepared, may_change=query is not None)
         state.drop(connection, stream.pgt_id)
         record.redefine(connection, stream.pgt_id, _definition(connection, text, path, compiled, mode))
         record.mark_reinit(connection, stream.pgt_id, reason)
-        _build(connection, prepared, mode)
-        _release(connection, before)
+        _build(connection, prepared, mode, settings)
+        triggers.detach_all(connection, before)
+
+
+def ask_for(connection: Connection, stream: StreamTable, cdc_mode: str, settings: Settings) -> None:
+    """Changes the way of capture that a table asks for; the service moves its sources."""
+    with connection.transaction():
+        _require_compatible(stream.refresh_mode, cdc_mode)
+        if cdc_mode == "wal" and stream.effective_mode != "FULL":
+            for dependency in catalog.dependencies(connection, stream.pgt_id):
+                table = Table(dependency.source_relid, dependency.source_schema, dependency.source_name)
+                _require_decodable(connection, table, dependency.columns_used, settings)
+        record.set_cdc_mode(connection, stream.pgt_id, cdc_mode)
 
 
 def drop(connection: Connection, stream: StreamTable, *, cascade: bool) -> list[str]:
     """Drops a stream table and, with `cascade`, those built on it; returns their names."""
     with connection.transaction():
-        wait_for_refresh(connection, stream.pgt_id, str(stream))
-        dropped: list[str] = []
-        for consumer in catalog.consumers_of(connection, stream.pgt_relid):
-            if not cascade:
-                raise StateError(
-                    f"the stream table {consumer} reads {stream}",
-                    code="PT303",
-                    hint="drop it first, or drop with cascade",
-                )
-            dropped += drop(connection, consumer, cascade=True)
-        sources = [dependency.source_relid for dependency in catalog.dependencies(connection, stream.pgt_id)]
-        record.unregister(connection, stream.pgt_id)
-        state.drop(connection, stream.pgt_id)
-        _drop_storage(connection, stream, cascade=cascade)
-        _release(connection, sources)
-    return [*dropped, str(stream)]
+        dropped, sources = _drop(connection, stream, cascade=cascade)
+        triggers.detach_all(connection, sources)  # last, and all at once: no source stays locked while we wait
+    return dropped
+
+
+def _drop(connection: Connection, stream: StreamTable, *, cascade: bool) -> tuple[list[str], set[int]]:
+    """Drops all but the capture of the sources; returns the names of the stream tables, and those sources."""
+    wait_for_refresh(connection, stream.pgt_id, str(stream))
+    dropped: list[str] = []
+    sources: set[int] = set()
+    for consumer in catalog.consumers_of(connection, stream.pgt_relid):
+        if not cascade:
+            raise StateError(
+                f"the stream table {consumer} reads {stream}",
+                code="PT303",
+                hint="drop it first, or drop with cascade",
+            )
+        names, read = _drop(connection, consumer, cascade=True)
+        dropped += names
+        sources |= read
+    sources |= {dependency.source_relid for dependency in catalog.dependencies(connection, stream.pgt_id)}
+    record.unregister(connection, stream.pgt_id)
+    state.drop(connection, stream.pgt_id)
+    _drop_storage(connection, stream, cascade=cascade)
+    return [*dropped, str(stream)], sources
 
 
 def _compile(connection: Connection, query: str, search_path: str, refresh_mode: str) -> tuple[Compiled, Mode]:
@@ -126,6 +163,28 @@ def _compile(connection: Connection, query: str, search_path: str, refresh_mode:
     if refresh_mode == "DIFFERENTIAL":
         raise refusal
     return compiled.without_tree(), Mode(refresh_mode, "FULL", str(refusal))
+
+
+def _require_compatible(refresh_mode: str | None, cdc_mode: str | None) -> None:
+    if refresh_mode == "IMMEDIATE" and cdc_mode == "wal":
+        raise UsageError(
+            "IMMEDIATE tables are kept by triggers: they cannot be captured from the WAL",
+            code="PT292",
+            hint="leave cdc_mode out, or use another refresh mode",
+        )
+
+
+def _require_eligible(
+    connection: Connection, compiled: Compiled, mode: Mode, cdc_mode: str | None, settings: Settings
+) -> None:
+    """WAL that a table asks for by name must be possible; what only the setting asks for may wait on triggers."""
+    if cdc_mode == "wal" and mode.effective != "FULL":
+        for source in compiled.analysis.sources:
+            _require_decodable(connection, source.table, [column.name for column in source.columns], settings)
+
+
+def _require_decodable(connection: Connection, table: Table, columns: Collection[str], settings: Settings) -> None:
+    eligibility.require(connection, table, columns, set_identity=settings.auto_replica_identity)
 
 
 def _capture_refusal(connection: Connection, compiled: Compiled) -> Unsupported | None:
@@ -150,10 +209,11 @@ def _definition(connection: Connection, query: str, path: str, compiled: Compile
         mode_reason=mode.reason,
         source_fingerprint=fingerprint(connection, analysis.dependencies),
         sources=sources,
+        dependencies=analysis.dependencies,
     )
 
 
-def _build(connection: Connection, prepared: Prepared, mode: Mode) -> None:
+def _build(connection: Connection, prepared: Prepared, mode: Mode, settings: Settings) -> None:
     """Creates the state tables, and starts capture of every source."""
     if mode.effective == "FULL":
         return
@@ -163,14 +223,8 @@ def _build(connection: Connection, prepared: Prepared, mode: Mode) -> None:
             first.create(connection, kept)
         else:
             state.create(connection, kept, looked_up=kept.aggregate in joined)
-    sources = prepared.compiled.analysis.sources
-    triggers.attach_all(connection, {source.table: [column.name for column in source.columns] for source in sources})
-
-
-def _release(connection: Connection, sources: list[int]) -> None:
-    """Ends capture of the sources that no stream table needs any more."""
-    for oid in sorted(sources):
-        triggers.detach(connection, oid)
+    wanted = {source.table: [column.name for column in source.columns] for source in prepared.compiled.analysis.sources}
+    triggers.attach_all(connection, wanted, trigger_mode=settings.cdc_trigger_mode)
 
 
 def _require_free(connection: Connection, schema: str, name: str) -> None:
@@ -210,12 +264,13 @@ def _fit_storage(connection: Connection, stream: StreamTable, prepared: Prepared
     if _has_columns(connection, stream, prepared):
         return
     if not may_change:
-        raise StateError(
+        raise DefinitionProblem(
             f"a source changed so that {stream} would have other columns",
             code="PT324",
             hint="alter the stream table with its query to take the new columns",
         )
     acl = _grants(connection, stream)
+    ddl.announce_own(connection)  # who reads the table finds the new one at its next refresh
     _drop_storage(connection, stream, cascade=False)
     merge.create(connection, prepared.storage)
     table = _table(connection, stream.pgt_schema, stream.pgt_name)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pgtrickle.capture import window
+from dataclasses import replace
+
+from pgtrickle import db
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.db import Connection
 from pgtrickle.delta.differentiate import differentiate
@@ -10,10 +12,14 @@ from pgtrickle.delta.explain import plan as delta_text
 from pgtrickle.query.compile import compile_query
 from pgtrickle.query.explain import tree as tree_text
 from pgtrickle.refresh import facts as ask
-from pgtrickle.refresh.plan import Window, plan_delta
+from pgtrickle.refresh.connections import Connections
+from pgtrickle.refresh.plan import plan_delta
 from pgtrickle.refresh.prepared import Prepared, prepare
+from pgtrickle.refresh.window import Span, Window, at_snapshot
 from pgtrickle.spark.explain import physical_text
 from pgtrickle.spark.facts import Facts
+from pgtrickle.spark.flow import Place
+from pgtrickle.spark.parts import Changed
 
 _ANY_WINDOW = "1:1:"
 _TYPICAL_CHANGES = 100
@@ -26,18 +32,29 @@ def explain_query(connection: Connection, query: str) -> str:
         prepared = prepare(connection, 0, "", "query", compiled)
     if compiled.tree is None:
         return f"refresh mode\n  FULL: {compiled.refusal}\n"
-    return _sections(connection, prepared, {}, _ANY_WINDOW)
+    spans = {table.oid: Span(_ANY_WINDOW, _ANY_WINDOW) for table in prepared.sources}
+    return _sections(connection, prepared, {}, Window(_ANY_WINDOW, Connections.single(connection), spans))
 
 
 def explain_stream_table(connection: Connection, stream: StreamTable, prepared: Prepared) -> str:
-    """How the stream table is maintained, with the reads its next refresh would choose."""
+    """How the stream table is maintained, with the reads its next refresh would choose for what is captured by now."""
     if stream.effective_mode == "FULL":
         return f"refresh mode\n  FULL: {stream.mode_reason}\n"
-    pending = window.pending(connection, [table.oid for table in prepared.sources], stream.frontier)
-    return _sections(connection, prepared, {oid: found.changes for oid, found in pending.items()}, stream.frontier)
+    since = {table.oid: stream.since(table.oid in prepared.upstream) for table in prepared.sources}
+    now = str(db.scalar(connection, "SELECT pg_current_snapshot()::text"))
+    window = at_snapshot(Connections.single(connection), since, now)
+    return _sections(
+        connection, prepared, {oid: found.changes for oid, found in window.pending().items()}, _as_refreshed(window)
+    )
 
 
-def _sections(connection: Connection, prepared: Prepared, changes: dict[int, int], frontier: str) -> str:
+def _as_refreshed(window: Window) -> Window:
+    """Buffers are read at a later snapshot where changes are decoded into them."""
+    places = {oid: Place.SNAPSHOT if span.is_complete else Place.LATE for oid, span in window.spans.items()}
+    return replace(window, spans={oid: replace(span, place=places[oid]) for oid, span in window.spans.items()})
+
+
+def _sections(connection: Connection, prepared: Prepared, changes: dict[int, int], window: Window) -> str:
     """With no changes waiting, each source is taken to have a hundred."""
     oids = [table.oid for table in prepared.sources]
     supposed = not any(changes.values())
@@ -51,14 +68,14 @@ def _sections(connection: Connection, prepared: Prepared, changes: dict[int, int
     note = f"{_TYPICAL_CHANGES} changes supposed" if supposed else "changes now waiting"
     for table in prepared.sources:
         if changes.get(table.oid):
-            physical = _physical(prepared, facts, table.oid, frontier)
+            physical = _physical(prepared, facts, table.oid, window)
             parts.append((f"reads when only {table} changed ({note})", physical))
     return "\n".join(f"{title}\n{_indented(text)}" for title, text in parts) + "\n"
 
 
-def _physical(prepared: Prepared, facts: Facts, oid: int, frontier: str) -> str:
+def _physical(prepared: Prepared, facts: Facts, oid: int, window: Window) -> str:
     only = Facts(facts.tables, {oid: facts.changes[oid]})
-    return physical_text(plan_delta(prepared, only, Window(frontier, frontier, frozenset({oid}))))
+    return physical_text(plan_delta(prepared, only, window, Changed(frozenset({oid}))))
 
 
 def _indented(text: str) -> str:

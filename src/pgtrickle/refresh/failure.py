@@ -6,7 +6,7 @@ import re
 
 import psycopg
 
-from pgtrickle.errors import Error, StateError
+from pgtrickle.errors import Error, QueryError, StateError, Unsupported
 
 _CORRECT_OR_RETRY = "correct the data or the query, then refresh again; `pgtrickle history` has the failed ones"
 _DATA_EXCEPTION = "22"  # the SQLSTATE class of values that cannot be computed with
@@ -16,6 +16,15 @@ class ValueProblem(StateError):
     """An expression failed on a value, which may have been there only in between: a full refresh sees the present."""
 
     code = "PT343"
+
+
+class DefinitionProblem(StateError):
+    """The sources have changed so that the stream table cannot be what it was: its query must be altered."""
+
+
+def breaks_definition(error: Error) -> bool:
+    """Whether the query no longer holds on its sources, so that trying again is no help until someone changes them."""
+    return isinstance(error, QueryError | Unsupported | DefinitionProblem)
 
 
 def known_failures() -> tuple[type[Exception], ...]:

@@ -5,7 +5,7 @@ A refresh takes it for its session and is skipped when it cannot; whoever change
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import psycopg
@@ -20,7 +20,7 @@ _PATIENCE = "60s"
 @contextmanager
 def refresh_lock(connection: Connection, pgt_id: int) -> Iterator[bool]:
     """The stream table's lock for this session; false if another session has it."""
-    row = connection.execute("SELECT pg_try_advisory_lock(%s, %s)", (_CLASS, pgt_id)).fetchone()
+    row = connection.execute("SELECT pg_catalog.pg_try_advisory_lock(%s, %s)", (_CLASS, pgt_id)).fetchone()
     assert row is not None
     if not row[0]:
         yield False
@@ -29,7 +29,16 @@ def refresh_lock(connection: Connection, pgt_id: int) -> Iterator[bool]:
         yield True
     finally:
         if not connection.closed:
-            connection.execute("SELECT pg_advisory_unlock(%s, %s)", (_CLASS, pgt_id))
+            connection.execute("SELECT pg_catalog.pg_advisory_unlock(%s, %s)", (_CLASS, pgt_id))
+
+
+def lock_free(connection: Connection, pgt_ids: Sequence[int]) -> frozenset[int]:
+    """The same locks, of those of the stream tables that no other session has, for the caller's transaction."""
+    found = connection.execute(
+        "SELECT pgt_id FROM unnest(%s::bigint[]) AS pgt_id WHERE pg_try_advisory_xact_lock(%s, pgt_id::integer)",
+        (sorted(pgt_ids), _CLASS),
+    )
+    return frozenset(int(str(pgt_id)) for (pgt_id,) in found)
 
 
 def wait_for_refresh(connection: Connection, pgt_id: int, name: str) -> None:
@@ -37,7 +46,7 @@ def wait_for_refresh(connection: Connection, pgt_id: int, name: str) -> None:
     try:
         with connection.transaction():
             connection.execute("SELECT set_config('lock_timeout', %s, true)", (_PATIENCE,))
-            connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", (_CLASS, pgt_id))
+            connection.execute("SELECT pg_catalog.pg_advisory_xact_lock(%s, %s)", (_CLASS, pgt_id))
             connection.execute("SELECT set_config('lock_timeout', '0', true)")
     except psycopg.errors.LockNotAvailable as error:
         raise StateError(

@@ -2,57 +2,48 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pgtrickle.apply.merge import by_image
 from pgtrickle.capture.buffer import SCHEMA, buffer_name
-from pgtrickle.capture.window import changes_sql
 from pgtrickle.model import Column, quote
 from pgtrickle.query.operators import Scan
 from pgtrickle.refresh.prepared import Prepared
+from pgtrickle.refresh.window import Window
 from pgtrickle.spark.facts import Facts
-from pgtrickle.spark.flow import RANGE, LandAggregate, LandResult, Physical
+from pgtrickle.spark.flow import RANGE, LandAggregate, LandResult, Physical, Place
 from pgtrickle.spark.full import lower_full, whole_query
 from pgtrickle.spark.lower import Names, lower_delta
+from pgtrickle.spark.parts import Changed, Part
 
 SMALL_CHANGES = 20_000
 SMALL_ROWS = 200_000
 """Up to these sizes the driver reads the window and one task does the work; above, tasks read and land."""
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The changes to apply: those visible in `until` and not in `since`, which the tables `changed` have."""
-
-    since: str
-    until: str
-    changed: frozenset[int]
-
-
-def plan_full(prepared: Prepared, facts: Facts) -> Physical:
-    """The plan of a full refresh; a query without a tree is evaluated whole by PostgreSQL."""
+def plan_full(prepared: Prepared, facts: Facts, place: Place = Place.SNAPSHOT) -> Physical:
+    """The plan of a full refresh; a query without a tree is evaluated whole by PostgreSQL, at that place."""
     if prepared.compiled.tree is None:
-        return whole_query(whole_sql(prepared), result_columns(prepared))
+        return whole_query(whole_sql(prepared), result_columns(prepared), place)
     return lower_full(prepared.tree, facts, lambda number: prepared.states[number].name)
 
 
-def plan_delta(prepared: Prepared, facts: Facts, window: Window) -> Physical:
-    """The plan of a differential refresh of the window."""
+def plan_delta(prepared: Prepared, facts: Facts, window: Window, changed: Changed) -> Physical:
+    """The plan of a differential refresh of the window, in which the tables `changed` have changes."""
 
     few = sum(facts.changes.values()) <= SMALL_CHANGES
 
-    def changes(scan: Scan) -> str:
+    def changes(scan: Scan, part: Part) -> str:
         columns = list(zip(scan.attributes, scan.names, strict=True))
-        found = changes_sql(scan.table.oid, columns, window.since, window.until, within=RANGE)
+        found = window.changes_sql(scan.table.oid, columns, part, within=RANGE)
         return _net(found, scan.columns) if few else found
 
     names = Names(
         changes=changes,
         buffer=lambda scan: f"{quote(SCHEMA)}.{quote(buffer_name(scan.table.oid))}",
+        place=lambda scan: window.spans[scan.table.oid].place,
         state=lambda number: prepared.states[number].name,
         merged=lambda number: prepared.states[number].changes,
     )
-    return lower_delta(prepared.tree, window.changed, facts, names)
+    return lower_delta(prepared.tree, changed, facts, names)
 
 
 def _net(changes: str, columns: tuple[Column, ...]) -> str:

@@ -28,6 +28,8 @@ class Prepared:
     storage: Storage
     states: dict[int, StateTable | FirstRows]
     lockable: tuple[Table, ...]
+    upstream: frozenset[int] = frozenset()
+    """Those of the sources that are stream tables, by oid."""
 
     @property
     def tree(self) -> Operator:
@@ -60,7 +62,7 @@ def prepare(connection: Connection, pgt_id: int, schema: str, name: str, compile
                 states[number] = FirstRows(pgt_id, number, node)
             else:
                 states[number] = _state_table(connection, pgt_id, number, node)
-    return Prepared(pgt_id, compiled, storage, states, _lockable(connection, compiled))
+    return Prepared(pgt_id, compiled, storage, states, _lockable(connection, compiled), _upstream(connection, compiled))
 
 
 def _state_table(connection: Connection, pgt_id: int, number: int, aggregate: Aggregate) -> StateTable:
@@ -78,6 +80,14 @@ def _lockable(connection: Connection, compiled: Compiled) -> tuple[Table, ...]:
         "SELECT oid FROM unnest(%s::oid[]) AS oid WHERE has_table_privilege(oid, 'SELECT')", (list(tables),)
     ).fetchall()
     return tuple(tables[int(str(oid))] for (oid,) in allowed)
+
+
+def _upstream(connection: Connection, compiled: Compiled) -> frozenset[int]:
+    sources = [source.table.oid for source in compiled.analysis.sources]
+    found = connection.execute(
+        "SELECT pgt_relid FROM pgtrickle.pgt_stream_tables WHERE pgt_relid = ANY(%s::oid[])", (sources,)
+    )
+    return frozenset(int(str(oid)) for (oid,) in found)
 
 
 def joined_aggregates(tree: Operator) -> frozenset[Aggregate]:

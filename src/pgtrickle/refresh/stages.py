@@ -12,18 +12,20 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pgtrickle import failpoints
 from pgtrickle.apply import first, stage, state
-from pgtrickle.db import scalar, statement
+from pgtrickle.db import Connection, scalar, statement
 from pgtrickle.errors import StateError
 from pgtrickle.model import quote
 from pgtrickle.postgres.weighted import Step, run_steps
 from pgtrickle.postgres.wire import WEIGHT, Wire, wire
-from pgtrickle.query.operators import TopK
+from pgtrickle.query.operators import Operator, Scan, TopK
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.facts import ctid_ranges
 from pgtrickle.refresh.prepared import Prepared
+from pgtrickle.refresh.window import Window, copied, moved
 from pgtrickle.spark.evaluate import Evaluator
-from pgtrickle.spark.flow import Flow, KeepFirst, LandAggregate, LandResult, Merged, Physical, Read, ReadResult
+from pgtrickle.spark.flow import Flow, KeepFirst, LandAggregate, LandResult, Merged, Physical, Place, Read, ReadResult
 from pgtrickle.spark.land import to_driver, to_staging
+from pgtrickle.spark.parts import Part
 from pgtrickle.spark.worker import Snapshot
 
 _ARROW = {Wire.INTEGER: pa.int64(), Wire.BOOLEAN: pa.bool_(), Wire.TEXT: pa.string()}
@@ -31,22 +33,27 @@ _ARROW = {Wire.INTEGER: pa.int64(), Wire.BOOLEAN: pa.bool_(), Wire.TEXT: pa.stri
 
 @dataclass(slots=True)
 class StageRunner:
-    """Runs one plan. `whole`: a full refresh, whose rows all have weight one and replace what is there."""
+    """Runs one plan. `whole`: a full refresh, whose rows all have weight one and replace what is there.
+
+    `late`: sources that have changes after the snapshot.
+    """
 
     prepared: Prepared
     connections: Connections
     session: SparkSession
     snapshot: Snapshot
+    window: Window
     whole: bool
     small: bool
+    late: frozenset[int] = frozenset()
     _staging: list[str] = field(default_factory=list)
     _landings: int = 0
+    _moved: dict[Scan, str] = field(default_factory=dict)
 
     def run(self, physical: Physical) -> str:
         """Runs all stages; returns SQL of the result's weighted rows on the writer."""
-        evaluator = Evaluator(
-            self.session, self.snapshot, self.small, self._read_here, partial(self._ranges, parts=self._parallelism())
-        )
+        ranges = partial(self._ranges, parts=self._parallelism())
+        evaluator = Evaluator(self.session, self.snapshot, self._late(), self.small, self._read_here, ranges)
         evaluator.expect(s.input for s in physical.stages if isinstance(s, LandAggregate | LandResult))
         try:
             for step in physical.stages:
@@ -70,6 +77,12 @@ class StageRunner:
             stage.drop_staging(self.connections.aside, table)
         self._staging.clear()
 
+    def _late(self) -> Snapshot | None:
+        """Where tasks read what came after the snapshot."""
+        if not any(span.place is Place.LATE for span in self.window.spans.values()):
+            return None
+        return Snapshot.export(self.snapshot.dsn, self.connections.late)
+
     def _parallelism(self) -> int:
         return 2 * int(self.session.conf.get("spark.sql.shuffle.partitions") or 1)
 
@@ -82,7 +95,9 @@ class StageRunner:
         if self.small:
             rows = to_driver(frame)
             failpoints.reach("spark-done")
-            table = stage.land_arrow(self.connections.writer, f"pgt_land_{self._landings}", flow.columns, rows)
+            table = stage.land_arrow(
+                self.connections.writer, f"pgt_land_{self.prepared.pgt_id}_{self._landings}", flow.columns, rows
+            )
             failpoints.reach("landed")
             return run_steps(f"SELECT {_names(flow)} FROM {table}", steps)
         table = stage.create_staging(self.connections.aside, self.prepared.pgt_id, flow.columns)
@@ -103,21 +118,36 @@ class StageRunner:
         if self.whole:
             state.rebuild(writer, kept, landed)
         else:
-            state.merge(writer, reader, kept, self.prepared.state_below(kept.aggregate), landed)
+            state.merge(writer, reader, kept, self.prepared.state_below(kept.aggregate), landed, self._after_window)
+
+    def _after_window(self, operator: Operator) -> str | None:
+        """A source as it is after the window, where the reader's snapshot is in the middle of it."""
+        if not isinstance(operator, Scan) or operator.table.oid not in self.late:
+            return None
+        if operator not in self._moved:
+            attributes = list(zip(operator.attributes, operator.names, strict=True))
+            changes = self.window.changes_sql(operator.table.oid, attributes, Part.LATE)
+            place = self.window.spans[operator.table.oid].place
+            copy = copied(self.window.connection(place), changes, self.connections.reader)
+            self._moved[operator] = moved(operator, f"SELECT * FROM {copy}", 1)
+        return self._moved[operator]
 
     def _keep_first(self, number: int, top: TopK) -> None:
         kept = self.prepared.states[number]
         assert isinstance(kept, first.FirstRows)
-        first.keep(self.connections.writer, self.connections.reader, kept, self.prepared.table_below(top))
+        writer, reader = self.connections.writer, self.connections.reader
+        first.keep(writer, reader, kept, self.prepared.table_below(top), self._after_window)
 
     def _read_here(self, flow: Read | Merged) -> pa.Table:
         """A leaf's rows: at the snapshot, or, of an aggregate below, from the transaction where alone they exist."""
-        connection = self.connections.writer if isinstance(flow, Merged) else self.connections.reader
-        rows = connection.execute(statement(flow.sql)).fetchall()
+        rows = self._source(flow).execute(statement(flow.sql)).fetchall()
         types = [_ARROW[wire(column.type)] for column in flow.columns] + [pa.int64()]
         names = [column.name for column in flow.columns] + [WEIGHT]
         values = list(zip(*rows, strict=True)) if rows else [()] * len(names)
         return pa.table({n: pa.array(list(v), t) for n, v, t in zip(names, values, types, strict=True)})
+
+    def _source(self, flow: Read | Merged) -> Connection:
+        return self.connections.writer if isinstance(flow, Merged) else self.window.connection(flow.place)
 
 
 def _names(flow: Flow) -> str:

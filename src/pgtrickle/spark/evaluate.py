@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from pgtrickle.postgres.wire import WEIGHT, quote_spark, spark_schema
 from pgtrickle.spark import worker
-from pgtrickle.spark.flow import RANGE, Concat, Flow, HashJoin, Lookup, Merged, Read, Together
+from pgtrickle.spark.flow import RANGE, Concat, Flow, HashJoin, Lookup, Merged, Place, Read, Together
 
 _SIDE = "side"
 _OTHER_WEIGHT = "other_w"
@@ -26,10 +26,11 @@ _OTHER_WEIGHT = "other_w"
 @dataclass(slots=True)
 class Evaluator:
     """Builds the frames of one refresh. `small`: the short path. `read_here`: the driver reads a leaf's rows itself.
-    `ranges`: the ctid conditions that split a table."""
+    `ranges`: the ctid conditions that split a table. `late`: the snapshot of flows whose place that is."""
 
     session: SparkSession
     snapshot: worker.Snapshot
+    late: worker.Snapshot | None
     small: bool
     read_here: Callable[[Read | Merged], pa.Table]
     ranges: Callable[[str], list[str]]
@@ -81,13 +82,19 @@ class Evaluator:
         raise TypeError(f"no frame for {type(flow).__name__}")
 
     def _read(self, flow: Read) -> DataFrame:
-        if self.small:
+        if self.small or flow.place is Place.WRITER:
             return self.session.createDataFrame(self.read_here(flow))
         queries = (
             [flow.sql.replace(RANGE, part) for part in self.ranges(flow.split_by)] if flow.split_by else [flow.sql]
         )
         asked = self.session.createDataFrame(pa.table({"query": queries})).repartition(len(queries))
-        return self._map(asked, worker.read_queries(self.snapshot), flow)
+        return self._map(asked, worker.read_queries(self._at(flow.place)), flow)
+
+    def _at(self, place: Place) -> worker.Snapshot:
+        if place is Place.SNAPSHOT:
+            return self.snapshot
+        assert self.late is not None, "a late flow has a snapshot"
+        return self.late
 
     def _map(self, frame: DataFrame, function: Callable[[worker.Batches], worker.Batches], flow: Flow) -> DataFrame:
         return frame.mapInArrow(function, spark_schema(flow.columns))

@@ -7,6 +7,7 @@ Every flow yields the wire forms of `columns`, and a weight.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from pgtrickle.model import Column, Table
 from pgtrickle.postgres.weighted import Step
@@ -15,6 +16,15 @@ from pgtrickle.query.operators import Aggregate, TopK
 
 RANGE = "/* pgtrickle: ctid range */ true"
 """Stands in a `Read`'s SQL where a task puts its share of the table."""
+
+
+class Place(StrEnum):
+    """Where rows are read: at the refresh's snapshot; at a later one, for changes that came after it; or in the
+    refresh's own transaction, where only the driver can read, for changes that are not committed yet."""
+
+    SNAPSHOT = "snapshot"
+    LATE = "late"
+    WRITER = "writer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +37,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Read(Flow):
-    """Rows of one query at the snapshot: `relation` is weighted and typed, `sql` sends it.
+    """Rows of one query at its place: `relation` is weighted and typed, `sql` sends it.
 
     With `split_by`, tasks read ranges of that table's ctid; the SQL then holds `RANGE` where the condition goes.
     """
@@ -35,6 +45,7 @@ class Read(Flow):
     relation: str
     what: str
     split_by: str | None = None
+    place: Place = Place.SNAPSHOT
 
     @property
     def sql(self) -> str:

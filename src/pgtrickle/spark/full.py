@@ -42,6 +42,7 @@ from pgtrickle.spark.flow import (
     Lookup,
     Merged,
     Physical,
+    Place,
     Read,
     ReadResult,
     Stage,
@@ -61,9 +62,9 @@ def lower_full(tree: Operator, facts: Facts, merged: Callable[[int], str]) -> Ph
     return Physical(tuple(lowering.stages), ())
 
 
-def whole_query(sql: str, columns: tuple[Column, ...]) -> Physical:
+def whole_query(sql: str, columns: tuple[Column, ...], place: Place) -> Physical:
     """The physical plan for a query that only PostgreSQL can evaluate: Spark carries its rows."""
-    read = Read(columns, 0.0, weigh(sql, [column.name for column in columns]), "the whole query")
+    read = Read(columns, 0.0, weigh(sql, [column.name for column in columns]), "the whole query", place=place)
     return Physical((LandResult(read),), ())
 
 

@@ -5,6 +5,10 @@ A delta meets the other side of a join by lookup (its rows travel to PostgreSQL 
 joins, whichever `facts` say is cheaper. A side that keeps state is read from its state table, which is the side
 before the window; any other side is read at the snapshot, which is after it. Where a rule asks for the other
 version, the difference is the join with that side's own delta. Called by `refresh/plan.py`.
+
+Of stream tables as sources the window may reach beyond the snapshot, which then divides it in an early and a late part
+(`parts.py`): a table as it is at the snapshot is after the one and before the other. An aggregate's delta cannot be
+divided, since its state is merged once: where that would be needed, the plan is `Inseparable`.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus, Rematch, TopKDelta, is_empty
+from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus, Rematch, TopKDelta, after, is_empty
 from pgtrickle.delta.differentiate import differentiate
 from pgtrickle.model import Table, quote
 from pgtrickle.postgres import matching
@@ -42,12 +46,14 @@ from pgtrickle.spark.flow import (
     Lookup,
     Merged,
     Physical,
+    Place,
     Read,
     ReadResult,
     Stage,
     Together,
 )
 from pgtrickle.spark.full import FullLowering, concat, evaluate_steps, numbered, residual, spark_keys
+from pgtrickle.spark.parts import Changed, Inseparable, Part, Point, end_of, gap
 from pgtrickle.spark.spine import Meeting, On, Spine, flipped, halves, meeting, mixes_versions, spines
 
 LARGE_WINDOW = 40_000
@@ -57,23 +63,33 @@ table, each its share of the buffer."""
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Where things are in PostgreSQL: a source's window and buffer, an aggregate's state, its stage's output."""
+    """Where things are in PostgreSQL: a source's window and buffer, and the place where that is read; an aggregate's
+    state, its stage's output."""
 
-    changes: Callable[[Scan], str]
+    changes: Callable[[Scan, Part], str]
     buffer: Callable[[Scan], str]
+    place: Callable[[Scan], Place]
     state: Callable[[int], str]
     merged: Callable[[int], str]
 
 
-def lower_delta(tree: Operator, changed: frozenset[int], facts: Facts, names: Names) -> Physical:
+def lower_delta(tree: Operator, changed: Changed, facts: Facts, names: Names) -> Physical:
     """The physical plan of a differential refresh in which the tables `changed` have changes."""
     return _DeltaLowering(tree, changed, facts, names).physical()
+
+
+@dataclass(frozen=True, slots=True)
+class _Correction:
+    """Rows to add to a version at hand (sign 1), or to take from it (sign −1)."""
+
+    flow: Flow
+    sign: int
 
 
 @dataclass(slots=True)
 class _DeltaLowering:
     tree: Operator
-    changed: frozenset[int]
+    changed: Changed
     facts: Facts
     names: Names
     stages: list[Stage] = field(default_factory=list)
@@ -81,7 +97,7 @@ class _DeltaLowering:
     landed: set[int] = field(default_factory=set)
 
     def physical(self) -> Physical:
-        plan = differentiate(self.tree, self.changed)
+        plan = differentiate(self.tree, self.changed.within(Part.WHOLE))
         core, steps = chain(plan)
         if isinstance(core, AggregateDelta | TopKDelta):
             number = self._land(core)
@@ -106,133 +122,174 @@ class _DeltaLowering:
                 self.stages.append(KeepFirst(number, node.top))
         return number
 
-    def _flow(self, plan: Operator, above: tuple[Step, ...]) -> Flow:
-        """The rows of a delta plan after the steps `above` it."""
+    def _flow(self, plan: Operator, above: tuple[Step, ...], part: Part = Part.WHOLE) -> Flow:
+        """The rows of a delta plan of that part of the window, after the steps `above` it."""
         core, steps = chain(plan)
         steps += above
         columns = steps[-1].columns if steps else core.columns
         match core:
             case Changes(scan=scan):
                 rows = 2.0 * self.facts.changes.get(scan.table.oid, 0)
-                relation = run_steps(self.names.changes(scan), steps)
-                return Read(columns, rows, relation, f"changes of {scan.table}", self.names.buffer(scan))
+                relation = run_steps(self.names.changes(scan, part), steps)
+                buffer, place = self.names.buffer(scan), self.names.place(scan)
+                return Read(columns, rows, relation, f"changes of {scan.table}", buffer, place)
             case Plus(terms=terms):
-                return concat(columns, tuple(self._flow(term, steps) for term in terms))
+                return concat(columns, tuple(self._flow(term, steps, part) for term in terms))
             case UnionAll(branches=branches):
-                return concat(columns, tuple(self._flow(rename(branch, core), steps) for branch in branches))
+                return concat(columns, tuple(self._flow(rename(branch, core), steps, part) for branch in branches))
             case AggregateDelta() | TopKDelta():
-                number = self._land(core)
-                sql = send_rows(run_steps(self.names.merged(number), steps), columns)
-                rows = 2.0 if isinstance(core, AggregateDelta) and not core.aggregate.keys else 1000.0  # −old +new
-                return Merged(columns, rows, sql, number)
+                return self._merged(core, steps, part)
             case InnerJoin():
-                return self._join(core, steps)
+                return self._join(core, steps, part)
             case LeftJoin() | Match():
-                return self._probe(core, steps)
+                return self._probe(core, steps, part)
             case Rematch():
-                return self._rematch(core, steps)
+                return self._rematch(core, steps, part)
         raise TypeError(f"not a delta plan: {type(core).__name__}")
 
-    def _join(self, node: InnerJoin, steps: tuple[Step, ...]) -> Flow:
+    def _merged(self, node: AggregateDelta | TopKDelta, steps: tuple[Step, ...], part: Part) -> Flow:
+        """What the stage of a node with state left: its delta of the whole window, and of no less."""
+        kept = node.aggregate if isinstance(node, AggregateDelta) else node.top
+        if self.changed.divides((table.oid for table in _tables(kept)), part):
+            raise Inseparable
+        number = self._land(node)
+        columns = steps[-1].columns if steps else node.columns
+        sql = send_rows(run_steps(self.names.merged(number), steps), columns)
+        rows = 2.0 if isinstance(kept, Aggregate) and not kept.keys else 1000.0  # −old +new
+        return Merged(columns, rows, sql, number)
+
+    def _join(self, node: InnerJoin, steps: tuple[Step, ...], part: Part) -> Flow:
         """Small windows: a query for each term. Large ones: join by join, so that tasks share the work."""
         if 2.0 * sum(self.facts.changes.values()) <= LARGE_WINDOW:
-            terms = tuple(self._spine(term) for term in spines(node, steps))
+            terms = tuple(self._spine(term, part) for term in spines(node, steps))
             return concat(terms[0].columns, terms)
         delta, met = meeting(node)
-        return self._against(self._flow(delta, ()), met, steps)
+        return self._against(self._flow(delta, (), part), met, steps, part)
 
-    def _spine(self, spine: Spine) -> Flow:
+    def _spine(self, spine: Spine, part: Part) -> Flow:
         """A delta, all it meets, and the steps between and above, in one query."""
-        flow = self._flow(spine.delta, ())
+        flow = self._flow(spine.delta, (), part)
         sent, relation, columns = [flow], receive_arrays(flow.columns), flow.columns
-        for part in spine.parts:
-            if not isinstance(part, Meeting):
-                relation, columns = run_steps(relation, (part,)), part.columns
+        for met in spine.parts:
+            if not isinstance(met, Meeting):
+                relation, columns = run_steps(relation, (met,)), met.columns
                 continue
-            operand = part.side.operator
-            other, is_after = self._at_hand(operand)
-            self._choose_lookup(operand, flow, part.on.equalities, is_after)
-            own_delta = differentiate(operand, self.changed)
+            operand = met.side.operator
+            other, at_hand = self._at_hand(operand)
+            self._choose_lookup(operand, flow, met.on.equalities, at_hand)
+            own = self._to(met.side, part, at_hand)
             names = [column.name for column in columns]
-            if isinstance(part.side, After) == is_after or is_empty(own_delta):
-                relation = join(relation, names, other, operand.names, part.on.condition)
+            if own is None:
+                relation = join(relation, names, other, operand.names, met.on.condition)
             else:
-                sent.append(self._flow(own_delta, ()))
-                others = (other, _sent_last(sent, sign=-1 if is_after else 1))
-                if self._finds_by_key(operand, part.on.equalities, is_after):
-                    relation = join_each(relation, names, others, operand.names, part.on.condition)
+                sent.append(own.flow)
+                others = (other, _sent_last(sent, own.sign))
+                if self._finds_by_key(operand, met.on.equalities, at_hand):
+                    relation = join_each(relation, names, others, operand.names, met.on.condition)
                 else:
-                    relation = join(relation, names, " UNION ALL ".join(others), operand.names, part.on.condition)
+                    relation = join(relation, names, " UNION ALL ".join(others), operand.names, met.on.condition)
             columns += operand.columns
         return Together(columns, flow.rows, tuple(sent), send_rows(relation, columns))
 
-    def _against(self, flow: Flow, met: Meeting, steps: tuple[Step, ...]) -> Flow:
-        """ΔX ⋈ side: the version at hand, corrected by ΔX ⋈ Δside where the rule asks for the other one."""
-        operand, wants_after = met.side.operator, isinstance(met.side, After)
+    def _against(self, flow: Flow, met: Meeting, steps: tuple[Step, ...], part: Part) -> Flow:
+        """ΔX ⋈ side: the version at hand, corrected by ΔX ⋈ Δside where the rule asks for another one."""
+        operand = met.side.operator
         is_state = isinstance(chain(operand)[0], Aggregate | TopK)
         if not is_state and mixes_versions(operand):
             first, second = halves(met)
-            return self._against(self._against(flow, first, ()), second, steps)
-        at_hand = self._state(flow, operand, met.on, steps) if is_state else self._tables(flow, operand, met.on, steps)
-        own_delta = differentiate(operand, self.changed)
-        if is_empty(own_delta) or wants_after != is_state:
-            return at_hand
-        own = self._flow(own_delta, ())
-        return concat(at_hand.columns, (at_hand, self._pair(flow, own, met.on, steps, 1 if wants_after else -1)))
+            return self._against(self._against(flow, first, (), part), second, steps, part)
+        joined = self._state(flow, operand, met.on, steps) if is_state else self._tables(flow, operand, met.on, steps)
+        own = self._to(met.side, part, Point.START if is_state else Point.SNAPSHOT)
+        if own is None:
+            return joined
+        return concat(joined.columns, (joined, self._pair(flow, own.flow, met.on, steps, own.sign)))
 
-    def _probe(self, node: LeftJoin | Match, steps: tuple[Step, ...]) -> Flow:
+    def _probe(self, node: LeftJoin | Match, steps: tuple[Step, ...], part: Part) -> Flow:
         """The rows of a delta, each with what the other side has for it."""
         side = node.right
         if not isinstance(side, After | Before):
             raise TypeError("the right side of a join of a delta is no delta")
-        flow = self._flow(node.left, ())
-        right, is_after = self._at_hand(side.operator)
-        self._choose_lookup(side.operator, flow, node.equalities, is_after)
+        flow = self._flow(node.left, (), part)
+        right, at_hand = self._at_hand(side.operator)
+        self._choose_lookup(side.operator, flow, node.equalities, at_hand)
         columns = steps[-1].columns if steps else node.columns
-        sent = receive_arrays(flow.columns)
-        own_delta = differentiate(side.operator, self.changed)
-        if isinstance(side, After) == is_after or is_empty(own_delta):
-            joined = run_steps(matching.probe(node, sent, right), steps)
+        received = receive_arrays(flow.columns)
+        own = self._to(side, part, at_hand)
+        if own is None:
+            joined = run_steps(matching.probe(node, received, right), steps)
             return Lookup(columns, flow.rows, flow, send_rows(joined, columns), _names(side.operator))
-        own = self._flow(own_delta, ())
-        also_sent = receive_arrays(own.columns, first=len(flow.columns) + 2)
-        joined = run_steps(matching.probe(node, sent, right, also_sent, -1 if is_after else 1), steps)
-        return Together(columns, flow.rows, (flow, own), send_rows(joined, columns))
+        also_received = receive_arrays(own.flow.columns, first=len(flow.columns) + 2)
+        joined = run_steps(matching.probe(node, received, right, also_received, own.sign), steps)
+        return Together(columns, flow.rows, (flow, own.flow), send_rows(joined, columns))
 
-    def _rematch(self, node: Rematch, steps: tuple[Step, ...]) -> Flow:
+    def _rematch(self, node: Rematch, steps: tuple[Step, ...], part: Part) -> Flow:
         """What a delta of the right side changes for the rows of the left side that it matches."""
-        flow = self._flow(node.delta, ())
-        left, left_is_after = self._at_hand(node.left.operator)
-        if left_is_after != isinstance(node.left, After):
-            raise TypeError("a rematch takes the left side as it is at hand")
-        right, right_is_after = self._at_hand(node.join.right)
-        self._choose_lookup(node.left.operator, flow, flipped(node.join.equalities), left_is_after)
+        flow = self._flow(node.delta, (), part)
+        sent = [flow]
+        left, left_at_hand = self._at_hand(node.left.operator)
+        self._choose_lookup(node.left.operator, flow, flipped(node.join.equalities), left_at_hand)
+        lefts = [left]
+        own = self._to(node.left, part, left_at_hand)
+        if own is not None:
+            sent.append(own.flow)
+            lefts.append(_sent_last(sent, own.sign))
+        right, right_at_hand = self._at_hand(node.join.right)
+        lacking = self._lacking(node.join.right, part, right_at_hand, sent)
         keys = matching.usable_keys(node.join)
-        sent = receive_arrays(flow.columns)
-        joined = matching.rematch(node.join, left, right, sent, keys, right_is_after=right_is_after)
+        joined = matching.rematch(node.join, lefts, right, receive_arrays(flow.columns), keys, lacking)
         columns = steps[-1].columns if steps else node.columns
         sql = send_rows(run_steps(joined, steps), columns)
+        if len(sent) > 1:
+            return Together(columns, flow.rows, tuple(sent), sql)
         return Lookup(columns, flow.rows, flow, sql, _names(node.join), whole=True)
 
-    def _at_hand(self, operand: Operator) -> tuple[str, bool]:
-        """An operand's rows, weighted, and whether they are those after the window: state is from before it."""
+    def _lacking(self, right: Operator, part: Part, at_hand: Point, sent: list[Flow]) -> str | None:
+        """What the right side at hand lacks to be as after that part: nothing, its whole delta, or what is sent too."""
+        if self._between(right, at_hand, end_of(part, after=True)) is None:
+            return None
+        if self._between(right, at_hand, end_of(part, after=False)) is None:
+            return matching.OWN
+        own = self._to(after(right), part, at_hand)
+        assert own is not None
+        sent.append(own.flow)
+        return _sent_last(sent, own.sign)
+
+    def _to(self, side: After | Before, part: Part, at_hand: Point) -> _Correction | None:
+        """What makes the version at hand the one that a plan of that part asks for."""
+        found = self._between(side.operator, at_hand, end_of(part, after=isinstance(side, After)))
+        if found is None:
+            return None
+        plan, between, sign = found
+        return _Correction(self._flow(plan, (), between), sign)
+
+    def _between(self, operand: Operator, at_hand: Point, wanted: Point) -> tuple[Operator, Part, int] | None:
+        """The delta plan that leads from one point to the other, its part of the window, and its sign; None if ∅."""
+        between = gap(at_hand, wanted)
+        if between is None:
+            return None
+        plan = differentiate(operand, self.changed.within(between.part))
+        return None if is_empty(plan) else (plan, between.part, between.sign)
+
+    def _at_hand(self, operand: Operator) -> tuple[str, Point]:
+        """An operand's rows, weighted, and of when they are: state is of the start, tables are of the snapshot."""
         core, steps = chain(operand)
         if isinstance(core, Aggregate | TopK):
             kept = kept_rows(core, self.names.state(numbered(self.tree)[core]))
-            return run_steps(weigh(kept, core.names), steps), False
-        return weigh(render.select(operand), operand.names), True
+            return run_steps(weigh(kept, core.names), steps), Point.START
+        return weigh(render.select(operand), operand.names), Point.SNAPSHOT
 
-    def _choose_lookup(self, operand: Operator, flow: Flow, keys: tuple[Equality, ...], is_after: bool) -> None:
-        if is_after:
+    def _choose_lookup(self, operand: Operator, flow: Flow, keys: tuple[Equality, ...], at_hand: Point) -> None:
+        if at_hand is Point.SNAPSHOT:
             scans = tuple(node for node in walk(operand) if isinstance(node, Scan))
             self._choose(operand, "lookup", read_cost(self.facts, flow.rows, scans, keys), flow)
         else:
             self.choices.append(Choice(_tables(operand), "lookup", "in the aggregate's state"))
 
-    def _finds_by_key(self, operand: Operator, keys: tuple[Equality, ...], is_after: bool) -> bool:
+    def _finds_by_key(self, operand: Operator, keys: tuple[Equality, ...], at_hand: Point) -> bool:
         """Whether an index finds an operand's rows by the keys; state has one on each key."""
         scans = tuple(node for node in walk(operand) if isinstance(node, Scan))
-        return bool(keys) and (not is_after or read_cost(self.facts, 1.0, scans, keys).index is not None)
+        is_state = at_hand is Point.START
+        return bool(keys) and (is_state or read_cost(self.facts, 1.0, scans, keys).index is not None)
 
     def _state(self, flow: Flow, operand: Operator, on: On, steps: tuple[Step, ...]) -> Flow:
         """The delta joined with what an aggregate was before the window."""
@@ -271,7 +328,7 @@ class _DeltaLowering:
         columns = steps[-1].columns if steps else flow.columns + operand.columns
         what = _names(operand)
         rows = flow.rows * max(rows_per_key, 1.0)
-        if isinstance(flow, Read) and flow.rows > LARGE_WINDOW:
+        if isinstance(flow, Read) and flow.rows > LARGE_WINDOW and flow.place is Place.SNAPSHOT:
             joined = join(flow.relation, names, relation, operand.names, on.condition)
             return Read(columns, rows, run_steps(joined, steps), f"{flow.what}, joined with {what}", flow.split_by)
         joined = join(receive_arrays(flow.columns), names, relation, operand.names, on.condition)

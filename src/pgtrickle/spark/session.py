@@ -87,6 +87,12 @@ def stop() -> None:
             _open = None
 
 
+def use_pool(session: SparkSession, name: str) -> None:
+    """What this thread has Spark do shares its cores fairly with what other threads do. (Spark Connect has no such.)"""
+    if SparkContext._active_spark_context is not None:
+        session.sparkContext.setLocalProperty("spark.scheduler.pool", name)
+
+
 def log_file() -> Path:
     """Where Spark's warnings and errors go."""
     return cache_home() / "spark.log"

@@ -31,6 +31,11 @@ class Snapshot:
     dsn: str
     name: str
 
+    @classmethod
+    def export(cls, dsn: str, connection: db.Connection) -> Snapshot:
+        """The snapshot of the connection's transaction, for as long as that lasts."""
+        return cls(dsn, str(db.scalar(connection, "SELECT pg_export_snapshot()")))
+
     @contextmanager
     def cursor(self) -> Iterator[adbc.Cursor]:
         """A cursor in a transaction at the snapshot."""

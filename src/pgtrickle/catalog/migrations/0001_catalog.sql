@@ -129,7 +129,7 @@ CREATE FUNCTION pgtrickle.pgt_status()
 RETURNS TABLE (name text, status text, refresh_mode text, effective_mode text, is_populated boolean,
                consecutive_errors integer, schedule text, data_timestamp timestamptz, staleness interval)
 LANGUAGE sql STABLE AS $$
-    SELECT format('%I.%I', t.pgt_schema, t.pgt_name), t.status, t.refresh_mode, t.effective_mode, t.is_populated,
+    SELECT pg_catalog.format('%I.%I', t.pgt_schema, t.pgt_name), t.status, t.refresh_mode, t.effective_mode, t.is_populated,
            t.consecutive_errors, t.schedule, t.data_timestamp, now() - t.data_timestamp
     FROM pgtrickle.pgt_stream_tables AS t ORDER BY t.pgt_schema, t.pgt_name
 $$;

@@ -7,6 +7,8 @@ ALTER TABLE pgtrickle.pgt_change_tracking
     ADD COLUMN transition_started_at timestamptz,
     ADD COLUMN transition_lsn pg_lsn,
     ADD COLUMN membership oid,
+    ADD COLUMN publication_xmin xid,
+    ADD COLUMN refused_lsn pg_lsn,
     ADD COLUMN identity_before jsonb NOT NULL DEFAULT '{}',
     ADD COLUMN note text,
     ADD COLUMN last_error text,
@@ -20,6 +22,10 @@ COMMENT ON COLUMN pgtrickle.pgt_change_tracking.transition_lsn IS
     'Where the last transition to WAL began; NULL: never, so the buffer has no decoded rows.';
 COMMENT ON COLUMN pgtrickle.pgt_change_tracking.membership IS
     'The row of pg_publication_rel by which the source is published: another one means that changes were missed.';
+COMMENT ON COLUMN pgtrickle.pgt_change_tracking.publication_xmin IS
+    'The version of the row of pg_publication then: another one means that for a time it may not have told all.';
+COMMENT ON COLUMN pgtrickle.pgt_change_tracking.refused_lsn IS
+    'Up to there the buffer refuses a decoded value: of transactions before it, only that there were some is written.';
 COMMENT ON COLUMN pgtrickle.pgt_change_tracking.identity_before IS
     'The replica identities that we replaced by FULL: table oid, and the clause that puts it back.';
 
@@ -83,6 +89,15 @@ SELECT s.slot_name::text AS slot_name, s.plugin::text AS plugin, s.active, s.act
 FROM pg_replication_slots AS s
 WHERE s.slot_name = pgtrickle.slot_name() AND s.database = current_database();
 
+-- The sources that have been published, with all their changes, ever since they were added to the publication.
+CREATE VIEW pgtrickle.pgt_published AS
+SELECT k.source_relid
+FROM pgtrickle.pgt_change_tracking AS k
+JOIN pg_publication_rel AS r ON r.oid = k.membership AND r.prrelid = k.source_relid
+JOIN pg_publication AS p ON p.oid = r.prpubid AND p.xmin = k.publication_xmin
+WHERE p.pubname = pgtrickle.slot_name()
+  AND p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate AND p.pubviaroot;
+
 -- How far the WAL is in the buffers. The decoder confirms a position only after its rows are committed, and confirms
 -- more than it records while there is nothing to write.
 CREATE VIEW pgtrickle.pgt_decoded AS
@@ -102,7 +117,7 @@ WHERE h.side = 'T' AND h.lsn IS NOT NULL AND (p.lsn IS NULL OR p.lsn < h.lsn);
 CREATE FUNCTION pgtrickle.wal_verdict(
     kind "char", persistence "char", is_partition boolean, wal_level text, free_slots bigint, free_senders bigint,
     may_replicate boolean, may_publish boolean, unidentified text[], set_identity boolean, unpublished text[],
-    refused_writes text[], OUT code text, OUT reason text, OUT hint text)
+    refused_writes text[], unsendable text[], encoding text, OUT code text, OUT reason text, OUT hint text)
 LANGUAGE sql IMMUTABLE AS $$
     SELECT v.code, v.reason, v.hint FROM (VALUES
         (kind IS NULL, 'PT260', 'the table does not exist', 'Drop or alter the stream tables that read it.'),
@@ -110,7 +125,8 @@ LANGUAGE sql IMMUTABLE AS $$
          CASE kind WHEN 'f' THEN 'it is a foreign table' WHEN 'v' THEN 'it is a view'
                    WHEN 'm' THEN 'it is a materialized view' ELSE 'it is not a table' END,
          'Only ordinary and partitioned tables are in the WAL.'),
-        (persistence <> 'p', 'PT262', 'it is an unlogged or temporary table', 'ALTER TABLE … SET LOGGED.'),
+        (persistence <> 'p', 'PT262', 'it is, or has a partition that is, an unlogged or temporary table',
+         'ALTER TABLE ... SET LOGGED.'),
         (is_partition, 'PT263', 'it is a partition: its changes are published as those of its root',
          'Read the partitioned table, or stay with triggers.'),
         (wal_level <> 'logical', 'PT264', 'wal_level is ' || wal_level,
@@ -118,17 +134,23 @@ LANGUAGE sql IMMUTABLE AS $$
         (free_slots < 1, 'PT265', 'no replication slot is free',
          'Raise max_replication_slots, or drop an unused slot.'),
         (free_senders < 1, 'PT266', 'no WAL sender is free', 'Raise max_wal_senders.'),
-        (NOT may_replicate, 'PT267', 'the role has no REPLICATION right', 'ALTER ROLE … REPLICATION.'),
-        (NOT may_publish, 'PT268', 'the role may not create the publication', 'GRANT CREATE ON DATABASE … to it.'),
+        (NOT may_replicate, 'PT267', 'the role has no REPLICATION right', 'ALTER ROLE ... REPLICATION.'),
+        (NOT may_publish, 'PT268', 'the role may not create the publication', 'GRANT CREATE ON DATABASE ... to it.'),
         (cardinality(unpublished) > 0, 'PT269',
          'the generated column ' || coalesce(unpublished[1], '') || ' is not in the WAL''s changes',
          'Stay with triggers, which compute it.'),
         (cardinality(unidentified) > 0 AND NOT set_identity, 'PT270',
-         'the replica identity of ' || coalesce(unidentified[1], '') || ' does not cover the columns used',
-         'ALTER TABLE … REPLICA IDENTITY FULL, or set pg_trickle.auto_replica_identity.'),
+         'the replica identity of ' || coalesce(unidentified[1], '')
+         || CASE kind WHEN 'p' THEN ' is not FULL' ELSE ' does not cover the columns used' END,
+         'ALTER TABLE ... REPLICA IDENTITY FULL, or set pg_trickle.auto_replica_identity.'),
         (cardinality(refused_writes) > 0, 'PT271',
          'with REPLICA IDENTITY FULL and the generated column ' || coalesce(refused_writes[1], '')
-         || ' PostgreSQL would refuse its updates', 'Use an identity index that covers the columns used.')
+         || ' PostgreSQL would refuse its updates', 'Use an identity index that covers the columns used.'),
+        (cardinality(unsendable) > 0, 'PT272',
+         'values of the column ' || coalesce(unsendable[1], '') || ' have parts without a binary form',
+         'Stay with triggers, or drop the column.'),
+        (encoding <> 'UTF8', 'PT273', 'the encoding of the database is ' || encoding,
+         'Stay with triggers: the WAL is read in UTF8, and not all values can be written so.')
     ) AS v(holds, code, reason, hint) WHERE v.holds ORDER BY v.code LIMIT 1
 $$;
 
@@ -137,7 +159,7 @@ CREATE FUNCTION pgtrickle.wal_eligibility(
     source oid, used text[], role oid, set_identity boolean,
     OUT code text, OUT reason text, OUT hint text, OUT unidentified oid[])
 LANGUAGE sql STABLE AS $$
-    WITH server AS (
+    WITH RECURSIVE server AS (
         SELECT current_setting('wal_level') AS wal_level,
                current_setting('max_replication_slots')::bigint - (SELECT count(*) FROM pg_replication_slots)
                + (SELECT count(*) FROM pgtrickle.pgt_slot) AS free_slots,
@@ -153,8 +175,10 @@ LANGUAGE sql STABLE AS $$
                         has_database_privilege(r.oid, current_database(), 'CREATE')) AS may_publish
         FROM pg_roles AS r WHERE r.oid = role
     ), tree AS (
-        SELECT c.oid, c.relreplident,
-               c.relreplident = 'f' OR c.relreplident IN ('d', 'i') AND EXISTS (
+        -- A partition's changes come with the identity of its root, so an index would not be known by its columns.
+        SELECT c.oid, c.relreplident, c.relpersistence,
+               c.relreplident = 'f' OR c.relkind = 'r' AND NOT c.relispartition AND c.relreplident IN ('d', 'i')
+               AND EXISTS (
                    SELECT FROM pg_index AS x
                    WHERE x.indrelid = c.oid AND x.indisvalid AND x.indimmediate
                      AND CASE c.relreplident WHEN 'd' THEN x.indisprimary ELSE x.indisreplident END
@@ -166,22 +190,44 @@ LANGUAGE sql STABLE AS $$
         WHERE c.oid = source OR c.oid IN (SELECT p.relid FROM pg_partition_tree(source) AS p)
     ), shape AS (
         SELECT (SELECT array_agg(oid ORDER BY oid) FROM tree WHERE NOT identified) AS unidentified,
-               (SELECT bool_or(relreplident = 'f' OR NOT identified AND set_identity) FROM tree) AS will_be_full
+               (SELECT bool_or(relreplident = 'f' OR NOT identified AND set_identity) FROM tree) AS will_be_full,
+               (SELECT relpersistence FROM tree ORDER BY relpersistence = 'p' LIMIT 1) AS persistence
     ), generated AS (
         SELECT array_agg(a.attname::text ORDER BY a.attnum) FILTER (
                    WHERE a.attname = ANY(used) AND (a.attgenerated = 'v' OR server.version < 180000)) AS unpublished,
                array_agg(a.attname::text ORDER BY a.attnum) FILTER (WHERE a.attgenerated = 'v') AS virtual
         FROM pg_attribute AS a, server
         WHERE a.attrelid = source AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated <> ''
+    ), part AS (
+        -- All columns are sent, also those that are not used. A column whose own type has no binary form is sent as
+        -- text; but if its elements, attributes or bounds have none, the server fails, and all capture with it.
+        SELECT a.attnum, a.attname::text AS name, a.atttypid AS type, false AS nested
+        FROM pg_attribute AS a WHERE a.attrelid = source AND a.attnum > 0 AND NOT a.attisdropped
+        UNION
+        SELECT part.attnum, part.name, inner_type.oid, part.nested OR t.typtype <> 'd'
+        FROM part JOIN pg_type AS t ON t.oid = part.type
+        CROSS JOIN LATERAL (
+            SELECT t.typbasetype WHERE t.typtype = 'd'
+            UNION ALL SELECT t.typelem WHERE t.typtype <> 'd' AND t.typelem <> 0
+            UNION ALL SELECT f.atttypid FROM pg_attribute AS f
+                      WHERE t.typtype = 'c' AND f.attrelid = t.typrelid AND f.attnum > 0 AND NOT f.attisdropped
+            UNION ALL SELECT CASE t.oid WHEN r.rngtypid THEN r.rngsubtype ELSE r.rngtypid END FROM pg_range AS r
+                      WHERE t.oid IN (r.rngtypid, r.rngmultitypid)
+        ) AS inner_type(oid)
+    ), unsendable AS (
+        SELECT array_agg(DISTINCT part.name) AS columns
+        FROM part JOIN pg_type AS t ON t.oid = part.type
+        WHERE part.nested AND t.typsend = 0 OR t.typsend <> 0 AND t.typreceive = 0
     )
     SELECT v.code, v.reason, v.hint, coalesce(shape.unidentified, '{}')
-    FROM server CROSS JOIN shape CROSS JOIN generated LEFT JOIN rights ON true
+    FROM server CROSS JOIN shape CROSS JOIN generated CROSS JOIN unsendable LEFT JOIN rights ON true
     LEFT JOIN pg_class AS c ON c.oid = source
     LEFT JOIN LATERAL pgtrickle.wal_verdict(
-        c.relkind, c.relpersistence, c.relispartition, server.wal_level, server.free_slots, server.free_senders,
+        c.relkind, shape.persistence, c.relispartition, server.wal_level, server.free_slots, server.free_senders,
         coalesce(rights.may_replicate, false), coalesce(rights.may_publish, false),
         (SELECT array_agg(u::regclass::text) FROM unnest(shape.unidentified) AS u), set_identity, generated.unpublished,
-        CASE WHEN shape.will_be_full THEN generated.virtual END) AS v ON true
+        CASE WHEN shape.will_be_full THEN generated.virtual END, unsendable.columns, current_setting('server_encoding')
+    ) AS v ON true
 $$;
 
 -- A setting of ours as SQL sees it: what was set for the database or role.
@@ -191,7 +237,7 @@ $$;
 
 -- Eligibility is that of the role that owns the catalog, under which the service runs.
 CREATE VIEW pgtrickle.pgt_cdc_status AS
-SELECT CASE WHEN c.oid IS NULL THEN k.source_relid::text ELSE format('%I.%I', n.nspname, c.relname) END AS source_table,
+SELECT CASE WHEN c.oid IS NULL THEN k.source_relid::text ELSE pg_catalog.format('%I.%I', n.nspname, c.relname) END AS source_table,
        k.cdc_mode,
        CASE WHEN k.cdc_mode <> 'TRIGGER' OR g.source_relid IS NOT NULL THEN pgtrickle.slot_name() END AS slot_name,
        CASE WHEN k.cdc_mode <> 'TRIGGER' OR g.source_relid IS NOT NULL THEN s.lag_bytes END AS slot_lag_bytes,
@@ -206,7 +252,7 @@ SELECT CASE WHEN c.oid IS NULL THEN k.source_relid::text ELSE format('%I.%I', n.
        k.next_try_at,
        k.failures,
        g.source_relid IS NOT NULL AS draining,
-       k.membership IS NOT NULL AND EXISTS (SELECT FROM pg_publication_rel WHERE oid = k.membership) AS published,
+       k.source_relid IN (SELECT p.source_relid FROM pgtrickle.pgt_published AS p) AS published,
        greatest(d.confirmed_lsn, s.confirmed_flush_lsn) AS confirmed_lsn,
        coalesce(d.status, 'STOPPED') AS decoder_status,
        d.error AS decoder_error
@@ -236,8 +282,8 @@ LANGUAGE sql STABLE AS $$
                 WHEN u.sources = 0 THEN 'slot_unused'
                 WHEN d.status = 'ERROR' THEN 'decoder_error'
                 WHEN NOT s.active THEN 'decoder_not_connected'
-                WHEN s.lag_bytes > m.critical THEN 'slot_lag_critical'
-                WHEN s.lag_bytes > m.warning THEN 'slot_lag_warning' END
+                WHEN greatest(s.lag_bytes, s.retained_bytes) > m.critical THEN 'slot_lag_critical'
+                WHEN greatest(s.lag_bytes, s.retained_bytes) > m.warning THEN 'slot_lag_warning' END
     FROM pgtrickle.pgt_slot AS s
     LEFT JOIN pgtrickle.pgt_decoder AS d ON d.slot_name = s.slot_name
     CROSS JOIN (

@@ -1,0 +1,102 @@
+"""`pgtrickle cdc` and `pgtrickle health`: how sources are captured, and whether something is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from pgtrickle.catalog.health import SlotHealth
+from pgtrickle.cli.outcome import NO
+from pgtrickle.cli.output import print_json, print_table
+from pgtrickle.cli.target import AsJson, target
+
+
+def cdc(
+    context: typer.Context,
+    limit: Annotated[int, typer.Option(min=1, help="How many changes of mode.")] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Show how each source is captured and why, the replication slot, and the last changes of mode."""
+    with target(context).trickle("asking about capture") as trickle:
+        sources, slot, history = trickle.cdc_status(), trickle.slot_health(), trickle.cdc_history(limit)
+    if as_json:
+        print_json(
+            {
+                "sources": [asdict(source) for source in sources],
+                "slot": None if slot is None else asdict(slot),
+                "history": [asdict(change) for change in history],
+            }
+        )
+        return
+    if not sources:
+        typer.echo("no source is captured; `pgtrickle create` makes a stream table")
+    else:
+        print_table(
+            ["source", "mode", "asked for", "since", "lag", "decoded to", "decoder", "eligible", "reason"],
+            [
+                (
+                    source.source_table,
+                    source.cdc_mode,
+                    source.requested,
+                    source.mode_since,
+                    _size(source.slot_lag_bytes),
+                    source.confirmed_lsn if source.slot_name else None,
+                    source.decoder_status if source.slot_name else None,
+                    source.eligible,
+                    source.reason,
+                )
+                for source in sources
+            ],
+            numbers=["lag"],
+        )
+    typer.echo(f"\nslot: {_slot(slot)}")
+    if history:
+        typer.echo("\nlast changes of mode:")
+        print_table(
+            ["at", "source", "from", "to", "reason"],
+            [(each.at, each.source_table, each.old_mode, each.new_mode, each.reason) for each in history],
+        )
+
+
+def health(context: typer.Context, as_json: AsJson = False) -> None:
+    """Check everything that can go wrong; exit 1 if something has. Warnings are shown, but are no reason for it."""
+    with target(context).trickle("checking") as trickle:
+        checks = trickle.health()
+    if as_json:
+        print_json([asdict(check) for check in checks])
+    else:
+        print_table(
+            ["check", "severity", "detail"], [(check.check_name, check.severity, check.detail) for check in checks]
+        )
+    if any(check.severity == "ERROR" for check in checks):
+        raise typer.Exit(NO)
+
+
+def _slot(slot: SlotHealth | None) -> str:
+    if slot is None:
+        return "none"
+    parts = [
+        slot.slot_name,
+        "being read" if slot.active else "not read by anyone",
+        f"{slot.sources} sources",
+        f"lag {_size(slot.lag_bytes)}",
+        f"holds back {_size(slot.retained_wal_bytes)} of WAL",
+        f"confirmed {slot.confirmed_lsn}",
+        f"decoder {slot.decoder_status}",
+    ]
+    problem = slot.decoder_error or slot.invalidation_reason
+    return ", ".join(parts) + (f": {slot.alert}" if slot.alert else "") + (f" ({problem})" if problem else "")
+
+
+def _size(size: int | None) -> str | None:
+    """`512 B`, `3.4 MB`."""
+    if size is None:
+        return None
+    amount = float(size)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TB"

@@ -1,0 +1,124 @@
+"""Metrics for Prometheus, served by `pgtrickle run --metrics-port`.
+
+They are read from the catalog when they are asked for, so they are right after a restart too, and the same whichever of
+two services answers. Counters are those of the refresh history, which says what each refresh did.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+
+import psycopg
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from pgtrickle import db
+from pgtrickle.catalog import health
+from pgtrickle.catalog import reader as catalog
+from pgtrickle.errors import EnvironmentProblem
+
+_TABLES = """
+SELECT format('%I.%I', pgt_schema, pgt_name), status, extract(epoch FROM staleness)::float8, consecutive_errors::float8,
+       total_refreshes::float8, failed_refreshes::float8, full_refreshes::float8, differential_refreshes::float8,
+       rows_inserted::float8, rows_deleted::float8, changes_read::float8, last_duration_ms
+FROM pgtrickle.pg_stat_stream_tables ORDER BY 1
+"""
+_GAUGES = (
+    ("staleness_seconds", "Age of the snapshot that the table shows", 2),
+    ("consecutive_errors", "Failures in a row", 3),
+    ("last_refresh_milliseconds", "Time that the last refresh took", 11),
+)
+_COUNTERS = (
+    ("refreshes", "Refreshes in the history", 4),
+    ("failed_refreshes", "Refreshes that failed", 5),
+    ("full_refreshes", "Refreshes from scratch", 6),
+    ("differential_refreshes", "Refreshes from changes", 7),
+    ("rows_inserted", "Rows inserted by refreshes", 8),
+    ("rows_deleted", "Rows deleted by refreshes", 9),
+    ("changes_read", "Changes of sources read by refreshes", 10),
+)
+_STATUSES = ("INITIALIZING", "ACTIVE", "SUSPENDED", "ERROR")
+_MODES = ("TRIGGER", "TRANSITIONING", "WAL")
+
+
+class CatalogMetrics(Collector):
+    """All that is known of a database's stream tables, asked for at each scrape, over one connection."""
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._conn: db.Connection | None = None
+        self._lock = threading.Lock()
+
+    def describe(self) -> list[Metric]:
+        """Nothing beforehand: being registered must not ask the database."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        with self._lock:
+            yield from _read(self._connection())
+
+    def _connection(self) -> db.Connection:
+        if self._conn is not None and not self._conn.closed:
+            try:
+                self._conn.execute("SELECT 1")
+            except psycopg.OperationalError:
+                self._conn.close()  # the server was restarted: a new one is opened
+        if self._conn is None or self._conn.closed:
+            self._conn = db.connect(self._dsn, application_name="pgtrickle metrics")
+        return self._conn
+
+
+def serve(dsn: str, port: int) -> None:
+    """Answer scrapes at /metrics, in a thread that ends with the process."""
+    registry = CollectorRegistry()
+    registry.register(CatalogMetrics(dsn))
+    try:
+        start_http_server(port, registry=registry)
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"port {port} cannot be used for metrics: {error.strerror}", code="PT521", hint="Choose another one."
+        ) from error
+
+
+def _read(conn: db.Connection) -> Iterator[Metric]:
+    rows = conn.execute(db.statement(_TABLES)).fetchall()
+    for name, help, place in _GAUGES:
+        gauge = GaugeMetricFamily(f"pgtrickle_{name}", help, labels=["table"])
+        for row in rows:
+            if row[place] is not None:
+                gauge.add_metric([str(row[0])], float(str(row[place])))
+        yield gauge
+    for name, help, place in _COUNTERS:
+        counter = CounterMetricFamily(f"pgtrickle_{name}", help, labels=["table"])
+        for row in rows:
+            counter.add_metric([str(row[0])], float(str(row[place])))
+        yield counter
+    yield _states("pgtrickle_table_status", "Status of a stream table", "table", "status", _STATUSES, rows)
+    captured = [(each.source_table, each.cdc_mode) for each in catalog.cdc_status(conn)]
+    yield _states("pgtrickle_source_mode", "How a source is captured", "source", "mode", _MODES, captured)
+    yield from _slot(conn)
+
+
+def _states(
+    name: str, help: str, what: str, state: str, states: tuple[str, ...], rows: Sequence[tuple[object, ...]]
+) -> Metric:
+    """One series for each state a thing can be in, which is 1 for the one that it is in."""
+    family = GaugeMetricFamily(name, help, labels=[what, state])
+    for row in rows:
+        for each in states:
+            family.add_metric([str(row[0]), each], float(row[1] == each))
+    return family
+
+
+def _slot(conn: db.Connection) -> Iterator[Metric]:
+    found = health.slot_health(conn)
+    lag = GaugeMetricFamily("pgtrickle_slot_lag_bytes", "WAL written since the position that was decoded")
+    retained = GaugeMetricFamily("pgtrickle_slot_retained_bytes", "WAL that the slot holds back")
+    decoding = GaugeMetricFamily("pgtrickle_decoder_up", "Whether the decoder reads the slot")
+    if found is not None:
+        lag.add_metric([], float(found.lag_bytes or 0))
+        retained.add_metric([], float(found.retained_wal_bytes or 0))
+        decoding.add_metric([], float(found.active))
+    yield from (lag, retained, decoding)

@@ -1,0 +1,251 @@
+"""The window of a refresh: what changed, source by source, where that is read, and the wait for what is being decoded.
+
+A change is in the window iff its transaction is visible at its end and not at its start. What is in it is decided by
+that alone, so the buffers may be read at another snapshot than the tables:
+
+* changes captured by triggers are in the buffers as soon as their transaction is visible: the refresh's own snapshot
+  sees them;
+* decoded ones come a moment after. For them we wait until the decoder has passed the snapshot, and read at a later one;
+* stream tables as sources are refreshed after the snapshot of a tick was taken: of them the window ends where they
+  are now, and what is not committed yet is read in the transaction that will commit it.
+
+Called by `run.py` and `verify.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+from uuid import uuid4
+
+from pgtrickle.apply.merge import by_image
+from pgtrickle.capture import window
+from pgtrickle.capture.window import Pending, Sides
+from pgtrickle.db import Connection, execute, statement
+from pgtrickle.model import quote
+from pgtrickle.query.operators import Scan
+from pgtrickle.refresh.connections import Connections
+from pgtrickle.spark.flow import Place
+from pgtrickle.spark.parts import Part
+
+_UNREAD_S: Final = 2.0
+"""A slot that no one reads for so long is not one whose decoder is just being started again."""
+_SHORTEST_POLL_S: Final = 0.002
+_LONGEST_POLL_S: Final = 0.05
+
+
+class Behind(Exception):
+    """The decoder has not come as far as the window reaches, in the time there was; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The window of one source: changes visible in `until` and not in `since`; `sides` tells which rows count.
+
+    `reaches_beyond`: it ends later than the snapshot that tables are read at.
+    """
+
+    since: str
+    until: str
+    place: Place = Place.SNAPSHOT
+    sides: Sides | None = None
+    reaches_beyond: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all that counts is there without a decoder."""
+        return self.sides is None or not self.sides.from_decoder(self.since)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The windows of all sources of a refresh whose tables are read at `snapshot`."""
+
+    snapshot: str
+    connections: Connections
+    spans: Mapping[int, Span]
+
+    @property
+    def is_complete(self) -> bool:
+        return all(span.is_complete for span in self.spans.values())
+
+    @property
+    def waited(self) -> bool:
+        """Whether some of it is read later than at the snapshot."""
+        return any(span.place is not Place.SNAPSHOT for span in self.spans.values())
+
+    @property
+    def end_beyond(self) -> str | None:
+        """Where the spans end that reach beyond the snapshot."""
+        return next((span.until for span in self.spans.values() if span.reaches_beyond), None)
+
+    def pending(self, part: Part = Part.WHOLE) -> dict[int, Pending]:
+        """How much there is, source by source; of the late part only those sources that may have one."""
+        found: dict[int, Pending] = {}
+        asked: dict[tuple[Place, str, str | None], list[int]] = {}
+        for oid, span in self.spans.items():
+            if part is Part.LATE and not span.reaches_beyond:
+                continue
+            since, until = self._ends(span, part)
+            asked.setdefault((span.place, since, until), []).append(oid)
+        for (place, since, until), oids in asked.items():
+            sides = {oid: known for oid in oids if (known := self.spans[oid].sides) is not None}
+            found |= window.pending(self.connection(place), oids, since, until, sides=sides)
+        return found
+
+    def changes_sql(
+        self, source: int, columns: Sequence[tuple[str, str]], part: Part = Part.WHOLE, *, within: str = "true"
+    ) -> str:
+        """The changes of one source in that part of the window, weighted; to be read at the source's place."""
+        span = self.spans[source]
+        since, until = self._ends(span, part)
+        return window.changes_sql(source, columns, since, until, within=within, sides=span.sides)
+
+    def connection(self, place: Place) -> Connection:
+        """The one that reads there."""
+        at = self.connections
+        return {Place.SNAPSHOT: at.reader, Place.LATE: at.late, Place.WRITER: at.writer}[place]
+
+    def _ends(self, span: Span, part: Part) -> tuple[str, str | None]:
+        """Where the part begins and ends; a reader at the end itself need not be told."""
+        since = self.snapshot if part is Part.LATE else span.since
+        until = self.snapshot if part is Part.EARLY and span.reaches_beyond else span.until
+        return since, None if span.place is Place.SNAPSHOT and until == self.snapshot else until
+
+
+def at_snapshot(connections: Connections, since: Mapping[int, str], snapshot: str) -> Window:
+    """The window up to the snapshot, as far as it is in the buffers; `since` has its start for each source."""
+    sides = window.sides_of(connections.reader, list(since))
+    spans = {oid: Span(start, snapshot, sides=sides.get(oid)) for oid, start in since.items()}
+    return Window(snapshot, connections, spans)
+
+
+def extended(found: Window, upstream: Collection[int], place: Place, until: str) -> Window:
+    """The window that reaches, for the stream tables among the sources, up to what `place` sees."""
+    spans = {
+        oid: replace(span, until=until, place=place, reaches_beyond=True) if oid in upstream else span
+        for oid, span in found.spans.items()
+    }
+    return replace(found, spans=spans)
+
+
+def await_decoder(found: Window, patience_s: float) -> Window:
+    """The window once all is there that was still to be decoded: to be read by the late connection, whose transaction
+    must begin after this. Behind if it takes too long.
+
+    A source that has lost the slot or the publication is not waited for: its `Pending` says that it is not captured.
+    """
+    awaited = {oid: span for oid, span in found.spans.items() if not span.is_complete}
+    sides = {oid: span.sides for oid, span in awaited.items() if span.sides is not None}
+    decoder_passed(found.connections.aside, sides, patience_s)
+    late = {oid: replace(span, place=Place.LATE) for oid, span in awaited.items()}
+    return replace(found, spans={**found.spans, **late})
+
+
+def decoder_passed(aside: Connection, awaited: Mapping[int, Sides], patience_s: float) -> None:
+    """Returns once all that is visible by now is decoded, of sources for which that counts; Behind if it is not."""
+    target = _target(aside, awaited.values())
+    if target is not None:
+        _wait(aside, target, list(awaited), patience_s)
+
+
+@contextmanager
+def opened(found: Window, *, also: bool = False) -> Iterator[Window]:
+    """The late connection's transaction, if something is read there (`also`: if something else will be)."""
+    if also or any(span.place is Place.LATE for span in found.spans.values()):
+        with found.connections.late.transaction():
+            execute(found.connections.late, "SELECT")  # its snapshot is of now: what the caller looks at next is later
+            yield found
+    else:
+        yield found
+
+
+def including(snapshot: str, xid: int) -> str:
+    """The snapshot in which that transaction, too, is visible: our own, of which a snapshot says that it runs."""
+    _, end, running = snapshot.split(":")
+    first_unborn = int(end)
+    still = {int(each) for each in running.split(",") if each}
+    if xid >= first_unborn:  # whatever else has begun since runs as well
+        still |= set(range(first_unborn, xid))
+        first_unborn = xid + 1
+    still.discard(xid)
+    return f"{min(still, default=first_unborn)}:{first_unborn}:{','.join(map(str, sorted(still)))}"
+
+
+def moved(scan: Scan, changes: str, sign: int) -> str:
+    """SELECT text of a table as it was before the changes (sign −1), or is after them (sign 1)."""
+    attributes = zip(scan.attributes, scan.names, strict=True)
+    now = ", ".join([*(f"{quote(a)} AS {quote(n)}" for a, n in attributes), "1::bigint AS w"])
+    weighted = ", ".join([*map(quote, scan.names), f"{sign} * w AS w"])
+    rows = f"SELECT {now} FROM {scan.table.qualified} UNION ALL SELECT {weighted} FROM ({changes}) AS between"
+    names = ", ".join(quote(name) for name in scan.names)
+    return f"SELECT {names} FROM ({by_image(rows, scan.columns)}) AS net CROSS JOIN generate_series(1, net.w)"
+
+
+def copied(source: Connection, query: str, target: Connection) -> str:
+    """A temporary table of `target`'s with the rows that `source` sees; returns its name."""
+    name = f"pgt_copy_{uuid4().hex[:12]}"
+    execute(target, f"CREATE TEMPORARY TABLE {name} ON COMMIT DROP AS {query} WITH NO DATA")
+    with (
+        source.cursor().copy(statement(f"COPY ({query}) TO STDOUT")) as given,
+        target.cursor().copy(statement(f"COPY pg_temp.{name} FROM STDIN")) as taken,
+    ):
+        for data in given:
+            taken.write(data)
+    return f"pg_temp.{name}"
+
+
+def _target(aside: Connection, awaited: Collection[Sides]) -> str | None:
+    """The position that the decoder must have passed; None if it has.
+
+    All that is visible in a snapshot has its commit in the WAL before any position taken later. Where recent commits
+    are not flushed yet (synchronous_commit = off), our message is, and they with it.
+    """
+    positions = [sides.awaits for sides in awaited if sides.awaits is not None]
+    if any(sides.decoded for sides in awaited):
+        row = aside.execute(
+            "SELECT coalesce((SELECT lsn FROM pgtrickle.pgt_decoded) >= pg_current_wal_insert_lsn(), false)"
+        ).fetchone()
+        assert row is not None
+        if not row[0]:
+            with aside.transaction():
+                aside.execute("SET LOCAL synchronous_commit = local")
+                row = aside.execute("SELECT pg_logical_emit_message(true, 'pgtrickle', 'barrier')::text").fetchone()
+            assert row is not None
+            positions.append(str(row[0]))
+    if not positions:
+        return None
+    row = aside.execute("SELECT max(p)::text FROM unnest(%s::pg_lsn[]) AS p", (positions,)).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def _wait(aside: Connection, target: str, sources: list[int], patience_s: float) -> None:
+    begun = unread_since = time.monotonic()
+    pause = _SHORTEST_POLL_S
+    while True:
+        row = aside.execute(
+            "SELECT coalesce(p.lsn >= %(target)s::pg_lsn, false), coalesce(s.alive, false) AND NOT EXISTS ("
+            "   SELECT FROM pgtrickle.pgt_change_tracking AS k WHERE k.source_relid = ANY(%(sources)s::oid[])"
+            "   AND k.cdc_mode = 'WAL' AND k.source_relid NOT IN (SELECT source_relid FROM pgtrickle.pgt_published)),"
+            " coalesce(s.active, false),"
+            " pg_wal_lsn_diff(%(target)s::pg_lsn, p.lsn)::bigint, d.error"
+            " FROM pgtrickle.pgt_decoded AS p LEFT JOIN pgtrickle.pgt_slot AS s ON true"
+            " LEFT JOIN pgtrickle.pgt_decoder AS d ON d.slot_name = s.slot_name",
+            {"target": target, "sources": sources},
+        ).fetchone()
+        assert row is not None
+        passed, to_come, is_read, lag, error = row
+        if passed or not to_come:
+            return
+        now = time.monotonic()
+        unread_since = now if is_read else unread_since
+        if now - unread_since > min(_UNREAD_S, patience_s):
+            raise Behind(f"no decoder reads the slot: is the service (pgtrickle run) up?{f' {error}' if error else ''}")
+        if now - begun > patience_s:
+            raise Behind(f"the decoder is {lag} bytes of WAL behind after {patience_s:g} s")
+        time.sleep(pause)
+        pause = min(pause * 1.5, _LONGEST_POLL_S)

@@ -1,0 +1,1 @@
+"""The service: what is due, in which order, together with what, and what to do when it fails."""

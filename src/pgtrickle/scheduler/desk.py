@@ -1,0 +1,80 @@
+"""The requests side of the service: in each round, what was asked for by SQL is carried out. Called by the service.
+
+What carries it out is opened when there is something to do, by the caller's word: this level does not know the API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from pgtrickle import db
+from pgtrickle.config import Settings
+from pgtrickle.db import Connection
+from pgtrickle.scheduler import requests
+from pgtrickle.scheduler.events import say
+
+
+class Office(requests.Executor, Protocol):
+    """An executor with the connection that it works on (an `api.Trickle`)."""
+
+    @property
+    def connection(self) -> Connection: ...
+
+    @property
+    def backend_pids(self) -> tuple[int, ...]: ...
+
+    def close(self) -> None: ...
+
+
+class Desk:
+    """Where requests come in. Its rounds are for one thread; `backend_pids` may be asked for by another."""
+
+    def __init__(self, dsn: str, office: Callable[[Settings], Office]) -> None:
+        self._dsn = dsn
+        self._open = office
+        self._conn: Connection | None = None
+        self._office: tuple[Settings, Office] | None = None
+
+    @property
+    def backend_pids(self) -> tuple[int, ...]:
+        """The sessions in which a request may be waiting."""
+        own = () if self._conn is None or self._conn.closed else (self._conn.info.backend_pid,)
+        return own if self._office is None else (*own, *self._office[1].backend_pids)
+
+    def round(self, settings: Settings) -> bool:
+        """Carry out what is pending, if anything is."""
+        if self._conn is None or self._conn.closed or self._conn.broken:
+            self._conn = db.connect(self._dsn, application_name="pgtrickle requests")
+        if not requests.waiting(self._conn):
+            return False
+        office = self._at_work(settings)
+        done = requests.carry_out(office.connection, office)
+        if done:
+            say("requests_carried_out", requests=done)
+        return False
+
+    def stop(self) -> None:
+        """Nothing to do: a request under way is cut off if it does not end, and taken up again by the next service."""
+
+    def close(self) -> None:
+        if self._office is not None:
+            self._office[1].close()
+            self._office = None
+        if self._conn is not None:
+            self._conn.close()
+
+    def _at_work(self, settings: Settings) -> Office:
+        """What carries requests out, under the settings as they are."""
+        known = self._office
+        if (
+            known is not None
+            and known[0] == settings
+            and not (known[1].connection.closed or known[1].connection.broken)
+        ):
+            return known[1]
+        if known is not None:
+            known[1].close()
+            self._office = None
+        self._office = (settings, self._open(settings))
+        return self._office[1]

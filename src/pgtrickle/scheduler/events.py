@@ -1,0 +1,53 @@
+"""The service's log: one event a line, as JSON on stderr. All parts of the service speak through `say`.
+
+A line has the time, the level, the event and its facts: `{"at": …, "level": "info", "event": "lease_taken", …}`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Final
+
+_LOG: Final = logging.getLogger("pgtrickle.service")
+_LOG.addHandler(logging.NullHandler())  # nothing is printed unless the process asks for it
+
+
+def say(event: str, level: int = logging.INFO, *, error: BaseException | None = None, **facts: object) -> None:
+    """Log one event; an error is told by its class and message."""
+    _LOG.log(level, event, extra={"facts": facts if error is None else {**facts, "error": _told(error)}})
+
+
+def trouble(event: str, error: BaseException, **facts: object) -> None:
+    """Something failed by a fault of ours that no one foresaw: the whole story goes into the log."""
+    _LOG.error(event, extra={"facts": {**facts, "error": _told(error)}}, exc_info=error)
+
+
+def to_stderr() -> None:
+    """Have events written to stderr. For the process that is the service."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    _LOG.addHandler(handler)
+    _LOG.setLevel(logging.INFO)
+    _LOG.propagate = False
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **getattr(record, "facts", {}),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+def _told(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -1,0 +1,324 @@
+"""The refresh side of the service: in each round, the stream tables that are due are brought to one snapshot.
+
+    catalog ─▶ due, halted ─▶ selected ─▶ snapshot S ─▶ nothing to do: settled all at once, without Spark
+                                             └────────▶ the others: units, side by side, each after what it reads
+
+A unit that fails is tried again later; what reads it waits for the next tick, the rest goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import psycopg
+
+from pgtrickle import db
+from pgtrickle.catalog import reader as catalog
+from pgtrickle.catalog.reader import StreamTable
+from pgtrickle.config import Settings
+from pgtrickle.errors import Error
+from pgtrickle.refresh import idle, tick
+from pgtrickle.refresh.decide import Action
+from pgtrickle.refresh.result import RefreshResult
+from pgtrickle.refresh.retry import Kind, classify
+from pgtrickle.refresh.run import CompiledTables, Refresher, at_hand
+from pgtrickle.refresh.tick import Tick
+from pgtrickle.scheduler import dag, diamonds, jobs, staleness
+from pgtrickle.scheduler.attempts import Attempts
+from pgtrickle.scheduler.crew import Crew, Outcome
+from pgtrickle.scheduler.dag import Dag
+from pgtrickle.scheduler.diamonds import Group, Unit
+from pgtrickle.scheduler.due import is_due
+from pgtrickle.scheduler.events import say, trouble
+from pgtrickle.scheduler.recovery import recover
+from pgtrickle.scheduler.steering import ALERT_CHANNEL
+from pgtrickle.scheduler.unit import Refreshed, refresh_alone, refresh_group
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LONGEST_TICK_S: Final = 60.0
+"""After that no further unit begins on a snapshot: held for long, it keeps PostgreSQL from cleaning up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The stream tables that can be refreshed, who reads whom, and the groups; worked out when the catalog changes."""
+
+    catalog: Dag
+    dag: Dag
+    groups: tuple[Group, ...]
+    asked: tuple[str, str]
+    """The settings that the groups depend on."""
+
+
+@dataclass(slots=True)
+class _Running:
+    """A tick under way: its jobs, the tables that are not of its snapshot, and those that were not begun in time."""
+
+    at: Tick
+    streams: Mapping[int, StreamTable]
+    since: float = field(default_factory=time.monotonic)
+    jobs: dict[Unit, int] = field(default_factory=dict)
+    blocked: set[int] = field(default_factory=set)
+    left: set[int] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """Those of the rounds. `record` reads the catalog and keeps the record, which is not worth waiting for the disk;
+    `tick` holds the snapshot of a tick, and `look` looks at it for a moment."""
+
+    record: db.Connection
+    tick: db.Connection
+    look: db.Connection
+
+    @classmethod
+    def open(cls, dsn: str) -> Sessions:
+        record = db.connect(dsn, application_name="pgtrickle scheduler")
+        record.execute("SET synchronous_commit = off")
+        return cls(record, tick.connect(dsn), tick.connect(dsn))
+
+    def __iter__(self) -> Iterator[db.Connection]:
+        return iter((self.record, self.tick, self.look))
+
+    def close(self) -> None:
+        for each in self:
+            each.close()
+
+
+class Refreshes:
+    """Refreshes of one database. Its rounds are for one thread; `stop` and `backend_pids` are for any."""
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._settings = Settings()
+        self._compiled: CompiledTables = {}
+        self._crew: Crew[Refreshed] = Crew(self._refresher)
+        self._sessions: Sessions | None = None
+        self._known: Known | None = None
+        self._definitions = idle.Definitions()
+        self._attempts = Attempts()
+        self._apart: set[Unit] = set()
+        self._left: frozenset[int] = frozenset()
+        self._stale: frozenset[int] = frozenset()
+        self._stopping = threading.Event()
+
+    @property
+    def backend_pids(self) -> tuple[int, ...]:
+        """The sessions in which a round may be waiting."""
+        own = (each for each in self._sessions or () if not each.closed)
+        return (*(each.info.backend_pid for each in own), *self._crew.backend_pids)
+
+    def stop(self) -> None:
+        """Begin nothing more."""
+        self._stopping.set()
+
+    def close(self) -> None:
+        self._crew.close()
+        if self._sessions is not None:
+            self._sessions.close()
+
+    def round(self, settings: Settings) -> bool:
+        """One tick, if something is due; true if something that is due had to be left to the next."""
+        if not settings.enabled:
+            return False
+        self._settings = settings
+        sessions = self._opened()
+        conn = sessions.record
+        streams = {each.pgt_id: each for each in catalog.list_tables(conn) if each.is_populated}
+        known = self._learn(conn, streams.keys(), settings)
+        now = _now(conn)
+        self._tell_stale(conn, streams.values(), now)
+        selected = self._select(known, streams, now)
+        if not selected:
+            return False
+        with tick.held(sessions.tick) as at:
+            running = _Running(at, streams)
+            working = self._settle_idle(sessions, known, selected, running)
+            if working:
+                self._work(conn, known, working, running)
+        self._left = frozenset(running.left)
+        return bool(running.left)
+
+    def _learn(self, conn: db.Connection, populated: Collection[int], settings: Settings) -> Known:
+        """What the catalog says; the groups are worked out, and stored, only when that has changed. A table that is not
+        populated yet is no part of it: who creates it also fills it, or says that it is to stay empty."""
+        known = self._known
+        found = dag.read(conn, known.catalog if known else None)
+        live = frozenset(found.tables.keys() & populated)
+        asked = (settings.diamond_consistency, settings.diamond_schedule_policy)
+        if known is None or (known.catalog, frozenset(known.dag.tables), known.asked) != (found, live, asked):
+            return self._work_out(conn, found, found.only(live), settings)
+        return known
+
+    def _work_out(self, conn: db.Connection, found: Dag, live: Dag, settings: Settings) -> Known:
+        asked = (settings.diamond_consistency, settings.diamond_schedule_policy)
+        self._known = Known(found, live, diamonds.groups(live, settings), asked)
+        diamonds.store(conn, self._known.groups)
+        for dropped in self._compiled.keys() - found.tables.keys():
+            del self._compiled[dropped]
+        return self._known
+
+    def _select(self, known: Known, streams: Mapping[int, StreamTable], now: datetime) -> frozenset[int]:
+        """What to refresh in this tick; what the last one left comes first, or it might be left for ever."""
+        least = self._settings.min_schedule_seconds
+        due = frozenset(
+            pgt_id
+            for pgt_id, stream in streams.items()
+            if pgt_id in known.dag.tables
+            and is_due(stream.schedule, self._attempts.since(pgt_id, stream.data_timestamp), now, min_seconds=least)
+        )
+        suspended = {pgt_id for pgt_id, stream in streams.items() if stream.status == "SUSPENDED"}
+        halted = suspended | self._attempts.waiting(now) | known.dag.cyclic | (known.dag.tables.keys() - streams.keys())
+        return diamonds.select(known.dag, known.groups, due & self._left or due, halted)
+
+    def _settle_idle(
+        self, sessions: Sessions, known: Known, selected: frozenset[int], running: _Running
+    ) -> frozenset[int]:
+        """Records all that have nothing to do; returns the others."""
+        asked = [stream for stream in running.streams.values() if idle.may_be_idle(stream)]
+        compiled = {stream: found for stream in asked if (found := at_hand(self._compiled, stream)) is not None}
+        with tick.seen(sessions.look, running.at):
+            unchanged = self._definitions.unchanged(sessions.look, compiled) & selected
+            candidates = {stream: ready for stream, ready in compiled.items() if stream.pgt_id in unchanged}
+            quiet = idle.without_changes(sessions.look, sessions.record, running.at, candidates)
+        working = diamonds.reached(known.dag, known.groups, selected, selected - quiet)
+        resting = [running.streams[pgt_id] for pgt_id in sorted(selected - working)]
+        if resting:
+            self._attempts.succeeded(idle.settle(sessions.record, running.at, resting, running.since))
+        return working
+
+    def _work(self, conn: db.Connection, known: Known, working: frozenset[int], running: _Running) -> None:
+        """Refreshes these, unit by unit."""
+        group_of = {known.dag.order(group.members): group for group in known.groups if group.atomic}
+        apart = frozenset(self._apart)
+        width = self._settings.max_concurrent_refreshes if self._settings.parallel_refresh_mode == "on" else 1
+        for refresher in self._crew.refreshers:
+            refresher.settings = self._settings
+
+        def carry_out(refresher: Refresher, unit: Unit) -> Refreshed:
+            if unit in group_of and unit not in apart:
+                return refresh_group(refresher, unit, running.at, group_of[unit])
+            return refresh_alone(refresher, unit, running.at)
+
+        self._crew.work(
+            diamonds.units(known.dag, known.groups, working),
+            width,
+            carry_out,
+            partial(self._may_begin, conn, known.dag, running),
+            partial(self._ended, conn, running),
+        )
+        jobs.prune(conn)
+
+    def _may_begin(self, conn: db.Connection, graph: Dag, running: _Running, unit: Unit) -> bool:
+        """Whether the unit is run in this tick: what it reads is of the tick's snapshot, and that is not too old."""
+        if self._stopping.is_set():
+            return False
+        sources = frozenset(source for pgt_id in unit for source in graph.upstream(pgt_id))
+        if time.monotonic() - running.since > LONGEST_TICK_S:
+            running.left.update(unit)
+            return False
+        if not running.blocked.isdisjoint(sources - frozenset(unit)):
+            names = sorted(str(running.streams[pgt_id]) for pgt_id in running.blocked & sources)
+            running.blocked.update(unit)
+            jobs.skip(conn, running.at.moment.at, unit, f"not refreshed in this tick: {', '.join(names)}")
+            return False
+        running.jobs[unit] = jobs.begin(conn, running.at.moment.at, unit)
+        return True
+
+    def _ended(self, conn: db.Connection, running: _Running, outcome: Outcome[Refreshed]) -> None:
+        """Notes what became of a unit, for the rest of the tick, for the next ones, and for people."""
+        unit, done = outcome.unit, outcome.answer
+        job, names = running.jobs[unit], {pgt_id: str(running.streams[pgt_id]) for pgt_id in unit}
+        self._apart.discard(unit)
+        if done is None:
+            assert outcome.error is not None
+            self._failed(conn, unit, list(names.values()), outcome.error)
+            running.blocked.update(unit)
+            jobs.finish(conn, job, "FAILED", {}, str(outcome.error))
+            return
+        for pgt_id, result in done.results.items():
+            _tell(names[pgt_id], result)
+        self._attempts.succeeded(done.results.keys() - done.skipped)
+        if done.skipped:
+            self._attempts.failed(done.skipped, _now(conn), passing=True)
+            running.blocked.update(done.skipped)
+        if done.alone is not None:
+            self._apart.add(unit)
+            running.blocked.update(unit)
+            running.left.update(unit)
+            say("group_not_refreshed", members=list(names.values()), alone=names[done.alone], reason=done.reason)
+        actions = {names[pgt_id]: str(result.action) for pgt_id, result in done.results.items()}
+        state = "SKIPPED" if done.skipped or done.alone is not None else "DONE"
+        reasons = [done.reason, *(done.results[pgt_id].reason for pgt_id in sorted(done.skipped))]
+        jobs.finish(conn, job, state, actions, next((reason for reason in reasons if reason), None))
+
+    def _failed(self, conn: db.Connection, unit: Unit, names: list[str], error: Exception) -> None:
+        kind = classify(error)
+        self._attempts.failed(unit, _now(conn), passing=kind is Kind.RETRY)
+        if isinstance(error, Error | psycopg.Error):
+            say("refresh_failed", logging.WARNING, tables=names, error=error, kind=kind.value)
+        else:
+            trouble("refresh_failed", error, tables=names, kind=kind.value)
+
+    def _tell_stale(self, conn: db.Connection, streams: Iterable[StreamTable], now: datetime) -> None:
+        stale = staleness.find(streams, now)
+        for pgt_id in sorted(stale.keys() - self._stale):
+            alert = staleness.alert(stale[pgt_id], now)
+            conn.execute("SELECT pg_notify(%s, %s)", (ALERT_CHANNEL, json.dumps(alert)))
+            say("alert", logging.WARNING, alert=alert)
+        self._stale = frozenset(stale)
+
+    def _opened(self) -> Sessions:
+        """Its sessions, opened if they are not, or not any more; the first time, what was left behind is put right."""
+        known = self._sessions
+        if known is not None and not any(each.closed or each.broken for each in known):
+            return known
+        if known is not None:
+            known.close()
+        self._sessions = opened = Sessions.open(self._dsn)
+        if known is None and (recovered := recover(opened.record)):
+            say("recovered", refreshes=recovered.refreshes, jobs=recovered.jobs, staging=list(recovered.staging))
+        return opened
+
+    def _refresher(self) -> Refresher:
+        return Refresher(self._dsn, self._settings, self._session, self._compiled)
+
+    def _session(self) -> SparkSession:
+        from pgtrickle.spark import session  # here: with nothing to do, Spark is not loaded
+
+        found = session.session(self._settings.spark_master)
+        session.use_pool(found, threading.current_thread().name)
+        return found
+
+
+def _tell(table: str, result: RefreshResult) -> None:
+    """A line for each refresh that did something, or could not."""
+    if result.action is Action.SKIP:
+        say("refresh_skipped", table=table, reason=result.reason)
+    elif result.action is not Action.NO_DATA:
+        say(
+            "refreshed",
+            table=table,
+            action=str(result.action),
+            reason=result.reason,
+            rows_inserted=result.rows_inserted,
+            rows_deleted=result.rows_deleted,
+            duration_ms=round(result.duration_ms),
+            phases={name: round(ms) for name, ms in result.phases.items()},
+        )
+
+
+def _now(conn: db.Connection) -> datetime:
+    now = db.scalar(conn, "SELECT clock_timestamp()")
+    assert isinstance(now, datetime)
+    return now

@@ -1,0 +1,259 @@
+"""Requests that came by SQL (`pgt_requests`): carried out one by one, in order, each with its result or its error.
+
+Called by the leading service in each round, with what carries them out (an `api.Trickle`, which this level does not
+know) and the connection that works on.
+
+Whose rights count: a request gets what the role that made it could have got by itself, no more. Its query is analysed
+once as that role, so what the role may not read is refused, and names mean what they mean to that role. The role must
+own the table it alters, drops or refreshes, and have CREATE on the schema it creates one in; then it owns it. For that
+the service's role must be a member of the requester's (or a superuser), else the request is refused and says so. A
+requester that has all rights of the service (a superuser, say) may do with them as it likes: if the service is no
+member of it, it acts and owns as itself.
+
+Only the rows come from the service: it reads the sources and runs the query's functions, and the table's own triggers,
+with its own rights. So `pgtrickle_user` is for roles whose code may run as the service, and the service should be no
+superuser where there are others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import class_row
+
+from pgtrickle.catalog import reader as catalog
+from pgtrickle.catalog.names import Name, parse_name, qualify
+from pgtrickle.catalog.reader import StreamTable
+from pgtrickle.db import Connection
+from pgtrickle.errors import Error, StateError, UsageError
+from pgtrickle.refresh.failure import as_ours, known_failures
+from pgtrickle.refresh.result import RefreshResult
+from pgtrickle.scheduler import diamonds, rights
+
+MOST_ATTEMPTS: Final = 3
+_LOCK: Final = sql.SQL("pg_catalog.hashtextextended('pgtrickle requests', 0)")
+_FLAGS: Final = frozenset({"cascade", "initialize"})
+_OF_DIAMONDS: Final = ("diamond_consistency", "diamond_schedule_policy")
+_BY_FUNCTION: Final = "Make requests by the functions of the schema pgtrickle."
+
+
+class Executor(Protocol):
+    """What carries requests out: the methods of `api.Trickle` that have a request."""
+
+    def create_stream_table(
+        self,
+        name: str,
+        query: str,
+        schedule: str | None = ...,
+        refresh_mode: str = ...,
+        cdc_mode: str | None = ...,
+        initialize: bool = ...,
+    ) -> RefreshResult | None: ...
+
+    def alter_stream_table(
+        self,
+        name: str,
+        *,
+        query: str | None = ...,
+        schedule: object = ...,
+        refresh_mode: str | None = ...,
+        status: str | None = ...,
+        cdc_mode: str | None = ...,
+    ) -> None: ...
+
+    def drop_stream_table(self, name: str, cascade: bool = ...) -> list[str]: ...
+
+    def refresh_stream_table(self, name: str) -> RefreshResult: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A row of pgt_requests that is to be carried out. Anyone may have written its arguments, so they are checked."""
+
+    id: int
+    kind: str
+    args: Mapping[str, object]
+    requested_by: str
+    search_path: str
+    attempts: int
+    created_at: datetime
+
+    def given(self, *names: str) -> dict[str, Any]:
+        """Those of the arguments that are there."""
+        found = {name: self.args[name] for name in names if name in self.args}
+        for name, value in found.items():
+            if not isinstance(value, bool if name in _FLAGS else str):
+                raise UsageError(
+                    f"request {self.id}: {name} cannot be {json.dumps(value)}", code="PT015", hint=_BY_FUNCTION
+                )
+        return found
+
+    def required(self, name: str) -> str:
+        if name not in self.args:
+            raise UsageError(f"request {self.id} has no {name}", code="PT015", hint=_BY_FUNCTION)
+        return str(self.given(name)[name])
+
+
+def waiting(conn: Connection) -> bool:
+    """Whether there is anything to carry out, or to take up again."""
+    row = conn.execute(
+        "SELECT EXISTS (SELECT FROM pgtrickle.pgt_requests WHERE state IN ('PENDING', 'RUNNING'))"
+    ).fetchone()
+    return row is not None and bool(row[0])
+
+
+def carry_out(conn: Connection, executor: Executor) -> int:
+    """Carries out what is pending, oldest first; answers how many. `conn` is the one `executor` works on.
+
+    One service at a time: whoever holds the lock knows that what is RUNNING belongs to one that died.
+    """
+    row = conn.execute(sql.SQL("SELECT pg_try_advisory_lock({})").format(_LOCK)).fetchone()
+    if row is None or not row[0]:
+        return 0
+    try:
+        _take_up(conn)
+        done = 0
+        while (request := _next(conn)) is not None:
+            _finish(conn, request, executor)
+            done += 1
+        return done
+    finally:
+        if not conn.closed:
+            conn.execute(sql.SQL("SELECT pg_advisory_unlock({})").format(_LOCK))
+
+
+def _take_up(conn: Connection) -> None:
+    """Puts back what a service that died was at; one at which it died again and again has failed."""
+    conn.execute(
+        "UPDATE pgtrickle.pgt_requests SET state = 'FAILED', finished_at = clock_timestamp(), error_code = 'PT383',"
+        " error = format('the service stopped %%s times while it carried this out', attempts),"
+        " hint = 'See the log of the service, then ask again.'"
+        " WHERE state = 'RUNNING' AND attempts >= %s",
+        (MOST_ATTEMPTS,),
+    )
+    conn.execute("UPDATE pgtrickle.pgt_requests SET state = 'PENDING' WHERE state = 'RUNNING'")
+
+
+def _next(conn: Connection) -> Request | None:
+    columns = sql.SQL(", ").join(sql.Identifier(field.name) for field in fields(Request))
+    claim = sql.SQL(
+        "UPDATE pgtrickle.pgt_requests SET state = 'RUNNING', attempts = attempts + 1, started_at = clock_timestamp()"
+        " WHERE id = (SELECT min(id) FROM pgtrickle.pgt_requests WHERE state = 'PENDING') RETURNING {}"
+    )
+    with conn.cursor(row_factory=class_row(Request)) as cursor:
+        return cursor.execute(claim.format(columns)).fetchone()
+
+
+def _finish(conn: Connection, request: Request, executor: Executor) -> None:
+    """Carries one out and records what became of it; a failure that no one foresaw is recorded and raised."""
+    try:
+        result = _perform(conn, request, executor)
+    except Exception as error:
+        if conn.closed or conn.broken:
+            raise  # it stays RUNNING, and is taken up again
+        foreseen = isinstance(error, known_failures())
+        failure = as_ours(error) if foreseen else _unforeseen(error)
+        conn.execute(
+            "UPDATE pgtrickle.pgt_requests SET state = 'FAILED', finished_at = clock_timestamp(),"
+            " error_code = %s, error = %s, hint = %s WHERE id = %s",
+            (failure.code, _said(failure), failure.hint, request.id),
+        )
+        if not foreseen:
+            raise
+        return
+    conn.execute(
+        "UPDATE pgtrickle.pgt_requests SET state = 'DONE', finished_at = clock_timestamp(), result = %s WHERE id = %s",
+        (json.dumps(result), request.id),
+    )
+
+
+def _unforeseen(error: Exception) -> StateError:
+    return StateError(
+        f"{type(error).__name__}: {error}", code="PT385", hint="This is a fault of pgtrickle: see the service's log."
+    )
+
+
+def _said(failure: Error) -> str:
+    return failure.message + (f" ({failure.at})" if failure.at else "")
+
+
+def _perform(conn: Connection, request: Request, executor: Executor) -> dict[str, object]:
+    name = request.required("name")
+    role = rights.acting_role(conn, request.requested_by)
+    with rights.names_of(conn, role, request.search_path, request.given("query").get("query")):
+        if request.kind == "create":
+            return _create(conn, request, executor, role)
+        if request.kind == "drop" and request.attempts > 1 and not _is_there(conn, name):
+            return {"dropped": []}  # by the service that died before it could say so
+        stream = catalog.resolve(conn, name)
+        owner = rights.require_owner(conn, stream, request.requested_by)
+        if request.kind == "drop":
+            return {"dropped": executor.drop_stream_table(_full_name(stream), **request.given("cascade"))}
+        if request.kind == "refresh":
+            return _outcome(executor.refresh_stream_table(_full_name(stream)))
+        _alter(conn, request, executor, stream, owner)
+        return {}
+
+
+def _create(conn: Connection, request: Request, executor: Executor, role: str) -> dict[str, object]:
+    schema, bare = qualify(conn, parse_name(request.required("name")))
+    name = str(Name(schema, bare))
+    left = catalog.get(conn, schema, bare)
+    if left is not None and _was_made_for(conn, request, left, role):
+        executor.drop_stream_table(name)  # it may not be complete
+    rights.require_right_to_create(conn, schema, role)
+    options = request.given("schedule", "refresh_mode", "cdc_mode", "initialize")
+    result = executor.create_stream_table(name, request.required("query"), **options)
+    try:
+        stream = catalog.resolve(conn, name)
+        rights.hand_over(conn, stream, role)
+        diamonds.ask(conn, stream.pgt_id, **request.given(*_OF_DIAMONDS))
+    except psycopg.Error:
+        executor.drop_stream_table(name)
+        raise
+    return {} if result is None else _outcome(result)
+
+
+def _was_made_for(conn: Connection, request: Request, stream: StreamTable, role: str) -> bool:
+    """Whether a service that died while it carried out this request has left this stream table."""
+    return (
+        request.attempts > 1
+        and stream.created_at >= request.created_at
+        and stream.defining_query == request.required("query")
+        and rights.is_ours_or_of(conn, stream, role)
+    )
+
+
+def _alter(conn: Connection, request: Request, executor: Executor, stream: StreamTable, owner: str) -> None:
+    given = request.given("query", "schedule", "refresh_mode", "status", "cdc_mode")
+    executor.alter_stream_table(_full_name(stream), **given)
+    rights.hand_over(conn, catalog.resolve(conn, _full_name(stream)), owner)  # other columns are another table
+    diamonds.ask(conn, stream.pgt_id, **request.given(*_OF_DIAMONDS))
+
+
+def _is_there(conn: Connection, name: str) -> bool:
+    try:
+        catalog.resolve(conn, name)
+    except StateError:
+        return False
+    return True
+
+
+def _full_name(stream: StreamTable) -> str:
+    return str(Name(stream.pgt_schema, stream.pgt_name))
+
+
+def _outcome(result: RefreshResult) -> dict[str, object]:
+    return {
+        "action": str(result.action),
+        "reason": result.reason,
+        "rows_inserted": result.rows_inserted,
+        "rows_deleted": result.rows_deleted,
+        "duration_ms": round(result.duration_ms, 3),
+    }

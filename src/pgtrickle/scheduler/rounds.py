@@ -1,0 +1,76 @@
+"""A thread that does its round again and again: at each interval, at once when woken, with pauses after failures.
+
+The service has one for each of its parts, so that none waits for another.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+import psycopg
+
+from pgtrickle.config import Settings
+from pgtrickle.errors import Error
+from pgtrickle.scheduler.events import say, trouble
+from pgtrickle.scheduler.pace import pause_after
+
+Round = Callable[[Settings], bool]
+"""One round; true if the next should follow at once. What it raises is logged, and it is called again later."""
+AT_ONCE_S: Final = 0.05
+
+
+class Rounds:
+    """The thread; `settings` may be replaced while it runs."""
+
+    def __init__(self, name: str, work: Round, settings: Settings) -> None:
+        self.settings = settings
+        self.name = name
+        self._work = work
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._repeat, name=name, daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Have the next round begin now."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Have no further round begin."""
+        self._stop.set()
+        self._wake.set()
+
+    def join(self, within_s: float) -> bool:
+        """Whether the last round ended in time."""
+        self._thread.join(within_s)
+        return not self._thread.is_alive()
+
+    def _repeat(self) -> None:
+        failures = 0
+        while not self._stop.is_set():
+            begun = time.monotonic()
+            self._wake.clear()
+            if self._stop.is_set():  # set just before that was cleared
+                return
+            soon = False
+            try:
+                soon = self._work(self.settings)
+                failures = 0
+            except Exception as error:  # noqa: BLE001 - a service goes on; the log has the whole story
+                if self._stop.is_set():
+                    say(f"{self.name}_abandoned", error=error)
+                    return
+                failures += 1
+                if isinstance(error, Error | psycopg.Error):
+                    say(f"{self.name}_failed", logging.WARNING, error=error, next_try_s=pause_after(failures))
+                else:
+                    trouble(f"{self.name}_failed", error, next_try_s=pause_after(failures))
+            if failures:
+                self._stop.wait(pause_after(failures))
+            else:
+                interval = 0.0 if soon else self.settings.scheduler_interval_ms / 1000
+                self._wake.wait(max(begun + interval - time.monotonic(), AT_ONCE_S))

@@ -1,0 +1,175 @@
+"""The service: waits for the lease, leads while it has it, and starts over when it loses it. Called by `pgtrickle run`.
+
+    wait for the lease ──▶ lead: capture (steering and the decoder), refreshes and requests, each in rounds of its own
+            ▲                thread             │ lease or server lost
+            └──────── growing pauses ◀──────────┘
+
+While it leads, this thread only listens on the lease's connection: for its loss, and for those who wake us.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
+
+import psycopg
+
+from pgtrickle import db
+from pgtrickle.catalog import install
+from pgtrickle.config import Settings
+from pgtrickle.errors import Error, ServerError, UsageError
+from pgtrickle.scheduler import lease
+from pgtrickle.scheduler.events import say
+from pgtrickle.scheduler.lease import Lease
+from pgtrickle.scheduler.pace import pause_after
+from pgtrickle.scheduler.rounds import Rounds
+from pgtrickle.scheduler.steering import Steering
+
+LISTEN_S: Final = 0.25
+"""How often we look up from listening, to see whether we are told to stop."""
+FINISH_WITHIN_S: Final = 3.0
+"""What is under way may finish; what is not done then is cut off, and PostgreSQL undoes it."""
+CUT_OFF_WITHIN_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 5.0
+_PASSING: Final = (ServerError.code, lease.LeaseLost.code)
+
+
+class Part(Protocol):
+    """What the service does in rounds. Made anew each time it begins to lead."""
+
+    @property
+    def backend_pids(self) -> tuple[int, ...]:
+        """The sessions in which a round may be waiting; asked for by another thread than the round's."""
+
+    def round(self, settings: Settings) -> bool:
+        """Do what there is to do; true if the next round should follow at once."""
+
+    def stop(self) -> None:
+        """Begin nothing more in the round under way; called by another thread than the round's."""
+
+    def close(self) -> None:
+        """End its sessions. Called when no round is under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Controls:
+    """How the service is told what to do while it runs."""
+
+    stop: threading.Event = field(default_factory=threading.Event)
+    reload: threading.Event = field(default_factory=threading.Event)
+
+
+class Service:
+    """The service of one database. `requests` and `refreshes` are made by the caller, who knows what carries out the
+    former; only refreshes can be switched off (`enabled`)."""
+
+    def __init__(
+        self, dsn: str, refreshes: Callable[[], Part], requests: Callable[[], Part], controls: Controls
+    ) -> None:
+        self._dsn = dsn
+        self._refreshes = refreshes
+        self._requests = requests
+        self._controls = controls
+        self._settings: Settings | None = None
+
+    def run(self) -> None:
+        """Serve until told to stop. Raises only what no waiting can mend: the server cannot be reached at the start, or
+        its catalog is not one that this program can use."""
+        db.connect(self._dsn).close()
+        say("service_started", database=db.mask(self._dsn), pid=os.getpid())
+        failures = 0
+        while not self._controls.stop.is_set():
+            since = time.monotonic()
+            try:
+                self._serve()
+            except (ServerError, psycopg.OperationalError, psycopg.InterfaceError) as error:
+                if isinstance(error, ServerError) and error.code not in _PASSING:
+                    raise
+                failures = 1 if time.monotonic() - since > _LONGEST_PAUSE_S else failures + 1
+                pause = pause_after(failures, longest_s=_LONGEST_PAUSE_S)
+                say("connection_lost", logging.WARNING, error=error, next_try_s=pause)
+                self._controls.stop.wait(pause)
+        say("service_stopped")
+
+    def _serve(self) -> None:
+        held = lease.acquire(self._dsn, self._controls.stop, lambda reason: say("lease_awaited", reason=reason))
+        if held is None:
+            return
+        try:
+            say("lease_taken")
+            self._lead(held)
+        finally:
+            held.release()
+            say("lease_given_up")
+
+    def _lead(self, held: Lease) -> None:
+        with db.connect(self._dsn) as conn:
+            applied = install.install(conn).applied
+        if applied:
+            say("catalog_installed", versions=list(applied))
+        settings = self._load()
+        parts: dict[str, Part] = {
+            "refreshes": self._refreshes(),
+            "requests": self._requests(),
+            "capture": Steering(self._dsn),
+        }
+        work = [(Rounds(name, part.round, settings), part) for name, part in parts.items()]
+        try:
+            while not self._controls.stop.is_set():
+                woken = held.watch(LISTEN_S)
+                if self._controls.reload.is_set():
+                    self._controls.reload.clear()
+                    settings, woken = self._load(), True
+                for rounds, _ in work:
+                    rounds.settings = settings
+                    if woken:
+                        rounds.wake()
+        finally:
+            self._finish(work)
+
+    def _load(self) -> Settings:
+        """The settings as they are now, read in a new session: one that is open does not see what was set since for the
+        database. Wrong ones are an error at the start only; later those stay that were right. Spark stays the same."""
+        known = self._settings
+        try:
+            with db.connect(self._dsn) as conn:
+                found = Settings.load(conn)
+        except UsageError as error:
+            if known is None:
+                raise
+            say("settings_not_read", logging.WARNING, error=error)
+            return known
+        if known is not None and found.spark_master != known.spark_master:
+            say("setting_kept", logging.WARNING, setting="spark_master", until="the next start")
+            found = replace(found, spark_master=known.spark_master)
+        self._settings = found
+        say("settings_read")
+        return found
+
+    def _finish(self, work: Sequence[tuple[Rounds, Part]]) -> None:
+        """End all parts, in time: a round that does not end by itself loses its sessions."""
+        for rounds, part in work:
+            rounds.stop()
+            part.stop()
+        deadline = time.monotonic() + FINISH_WITHIN_S
+        late = [each for each in work if not each[0].join(max(deadline - time.monotonic(), 0))]
+        if late:
+            self._cut_off([rounds.name for rounds, _ in late], [pid for _, part in late for pid in part.backend_pids])
+        deadline = time.monotonic() + CUT_OFF_WITHIN_S
+        for rounds, part in work:
+            if rounds.join(max(deadline - time.monotonic(), 0)):
+                part.close()  # else its thread ends with the process, or when it finds its sessions gone
+
+    def _cut_off(self, names: list[str], pids: list[int]) -> None:
+        """End sessions of ours that wait for something: PostgreSQL would go on waiting after we are gone."""
+        say("rounds_cut_off", logging.WARNING, rounds=names, backend_pids=pids)
+        try:
+            with db.connect(self._dsn, connect_timeout=2) as conn:
+                conn.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s::integer[]) AS pid", (pids,))
+        except (Error, psycopg.Error) as error:
+            say("rounds_not_cut_off", logging.WARNING, error=error)

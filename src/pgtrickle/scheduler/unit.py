@@ -1,0 +1,47 @@
+"""One unit of a tick: a stream table by itself, or the tables of an atomic group. Carried out by the crew's threads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pgtrickle.db import Connection
+from pgtrickle.refresh.decide import Action
+from pgtrickle.refresh.result import RefreshResult
+from pgtrickle.refresh.run import NotInTick, Refresher
+from pgtrickle.refresh.tick import Tick
+from pgtrickle.scheduler import diamonds
+from pgtrickle.scheduler.diamonds import Group, Unit
+
+BY = "SCHEDULER"
+
+
+@dataclass(frozen=True, slots=True)
+class Refreshed:
+    """What was done, by table. `alone` is the one that had to be refreshed by itself, so that its group was not."""
+
+    results: Mapping[int, RefreshResult]
+    alone: int | None = None
+    reason: str = ""
+
+    @property
+    def skipped(self) -> frozenset[int]:
+        return frozenset(pgt_id for pgt_id, result in self.results.items() if result.action is Action.SKIP)
+
+
+def refresh_alone(refresher: Refresher, unit: Unit, tick: Tick) -> Refreshed:
+    """Its tables one by one, each committed by itself."""
+    return Refreshed({pgt_id: refresher.refresh(pgt_id, initiated_by=BY, tick=tick) for pgt_id in unit})
+
+
+def refresh_group(refresher: Refresher, unit: Unit, tick: Tick, group: Group) -> Refreshed:
+    """All at once or not at all. If one cannot be brought to the tick, it alone is refreshed: its group comes next."""
+
+    def count(writer: Connection) -> None:
+        diamonds.advance(writer, group)
+
+    try:
+        return Refreshed(refresher.refresh_together(unit, tick, initiated_by=BY, on_change=count))
+    except NotInTick as outside:
+        result = refresher.refresh(outside.pgt_id, initiated_by=BY)
+        return Refreshed({outside.pgt_id: result}, outside.pgt_id, str(outside))

@@ -1,0 +1,295 @@
+"""Requests carried out: in order, each with its result or error, with the requester's rights, and after a crash."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import psycopg
+import pytest
+
+from pgtrickle import db
+from pgtrickle.api import Trickle
+from pgtrickle.db import Connection
+from pgtrickle.errors import StateError
+from pgtrickle.refresh.decide import Action
+from pgtrickle.refresh.result import RefreshResult
+from pgtrickle.scheduler.requests import MOST_ATTEMPTS, carry_out
+from tests.scheduler.conftest import World
+
+
+@dataclass
+class Recorder:
+    """Stands in for the API where only the order, the arguments and the errors matter: keeps a list of the calls."""
+
+    calls: list[tuple[str, object]] = field(default_factory=list)
+    raises: list[Exception | None] = field(default_factory=list)
+
+    def _called(self, kind: str, what: object) -> None:
+        self.calls.append((kind, what))
+        error = self.raises.pop(0) if self.raises else None
+        if error is not None:
+            raise error
+
+    def create_stream_table(self, name: str, query: str, *given: object, **options: object) -> RefreshResult | None:
+        raise AssertionError("creation is tested with the real API")
+
+    def alter_stream_table(self, name: str, **given: object) -> None:
+        self._called("alter", (name, given))
+
+    def drop_stream_table(self, name: str, cascade: bool = False) -> list[str]:
+        self._called("drop", (name, cascade))
+        return [name]
+
+    def refresh_stream_table(self, name: str) -> RefreshResult:
+        self._called("refresh", name)
+        return RefreshResult(Action.DIFFERENTIAL, "it changed", 3, 1, duration_ms=1.23456)
+
+
+@pytest.fixture
+def totals(world: World) -> World:
+    """A stream table `totals` of ann's, as the catalog has it."""
+    world.run("CREATE TABLE totals (id int)", "ALTER TABLE totals OWNER TO {ann}")
+    world.admin.execute(
+        "INSERT INTO pgtrickle.pgt_stream_tables (pgt_relid, pgt_schema, pgt_name, defining_query, normalized_query,"
+        " refresh_mode, effective_mode, search_path)"
+        " VALUES ('totals'::regclass, 'public', 'totals', 'q', 'q', 'FULL', 'FULL', 'public')"
+    )
+    return world
+
+
+def ask(world: World, call: str, role: str | None = None) -> int:
+    with world.session(role or world.ann) as session:
+        return int(str(db.scalar(session, f"SELECT pgtrickle.{call}")))
+
+
+def insert(world: World, role: str, kind: str, args: str) -> None:
+    """A request without the functions and their checks: whoever may call those may do this too."""
+    with world.session(role) as session:
+        session.execute("INSERT INTO pgtrickle.pgt_requests (kind, args) VALUES (%s, %s)", (kind, args))
+
+
+def outcome(conn: Connection, number: int | None = None) -> tuple[object, ...]:
+    row = conn.execute(
+        "SELECT state, error_code, error, result FROM pgtrickle.pgt_requests"
+        " WHERE id = coalesce(%s, (SELECT max(id) FROM pgtrickle.pgt_requests))",
+        (number,),
+    ).fetchone()
+    assert row is not None
+    return row
+
+
+def test_in_order_each_with_its_result(totals: World) -> None:
+    recorder = Recorder()
+    first = ask(totals, "refresh_stream_table('totals')")
+    second = ask(totals, "alter_stream_table('totals', schedule => '5s', query => 'SELECT id FROM orders')")
+    third = ask(totals, "drop_stream_table('totals', cascade => true)")
+    assert carry_out(totals.admin, recorder) == 3
+    assert recorder.calls == [
+        ("refresh", '"public"."totals"'),
+        ("alter", ('"public"."totals"', {"schedule": "5s", "query": "SELECT id FROM orders"})),
+        ("drop", ('"public"."totals"', True)),
+    ]
+    refreshed = {"action": "DIFFERENTIAL", "reason": "it changed", "rows_inserted": 3, "rows_deleted": 1}
+    assert outcome(totals.admin, first) == ("DONE", None, None, {**refreshed, "duration_ms": 1.235})
+    assert outcome(totals.admin, second) == ("DONE", None, None, {})
+    assert outcome(totals.admin, third) == ("DONE", None, None, {"dropped": ['"public"."totals"']})
+    assert carry_out(totals.admin, recorder) == 0
+    with totals.session(totals.ann) as ann:
+        ann.execute(db.statement(f"CALL pgtrickle.wait_for({third})"))
+
+
+def test_a_failure_is_the_requests_and_the_next_goes_on(totals: World) -> None:
+    bug = ZeroDivisionError("a bug of ours")
+    recorder = Recorder(
+        raises=[StateError("it is busy", code="PT327", hint="wait"), psycopg.errors.DiskFull("full"), bug]
+    )
+    numbers = [ask(totals, "refresh_stream_table('totals')") for _ in range(4)]
+    with pytest.raises(ZeroDivisionError):
+        carry_out(totals.admin, recorder)
+    assert carry_out(totals.admin, recorder) == 1
+    found = [outcome(totals.admin, number)[:3] for number in numbers]
+    assert found[0] == ("FAILED", "PT327", "it is busy")
+    assert found[1][:2] == ("FAILED", "PT340")
+    assert found[2] == ("FAILED", "PT385", "ZeroDivisionError: a bug of ours")
+    assert found[3][0] == "DONE"
+
+
+def test_one_service_at_a_time(totals: World) -> None:
+    ask(totals, "refresh_stream_table('totals')")
+    with db.connect(totals.dsn) as other:
+        other.execute("SELECT pg_advisory_lock(hashtextextended('pgtrickle requests', 0))")
+        assert carry_out(totals.admin, Recorder()) == 0
+        other.execute("SELECT pg_advisory_unlock(hashtextextended('pgtrickle requests', 0))")
+        assert carry_out(totals.admin, Recorder()) == 1
+
+
+def dead(world: World, attempts: int) -> None:
+    world.admin.execute("UPDATE pgtrickle.pgt_requests SET state = 'RUNNING', attempts = %s", (attempts,))
+
+
+def test_what_a_dead_service_was_at_is_taken_up_again(totals: World) -> None:
+    ask(totals, "refresh_stream_table('totals')")
+    dead(totals, 1)
+    recorder = Recorder()
+    assert carry_out(totals.admin, recorder) == 1
+    assert recorder.calls == [("refresh", '"public"."totals"')]
+    dropping = ask(totals, "drop_stream_table('totals')")
+    totals.run("DELETE FROM pgtrickle.pgt_stream_tables")
+    totals.admin.execute("UPDATE pgtrickle.pgt_requests SET state = 'RUNNING', attempts = 1 WHERE id = %s", (dropping,))
+    assert carry_out(totals.admin, recorder) == 1
+    assert outcome(totals.admin, dropping)[0] == "DONE", "the dead one had dropped it already"
+
+
+def test_a_request_that_kills_the_service_again_and_again_has_failed(totals: World) -> None:
+    ask(totals, "refresh_stream_table('totals')")
+    dead(totals, MOST_ATTEMPTS)
+    recorder = Recorder()
+    assert carry_out(totals.admin, recorder) == 0
+    assert recorder.calls == []
+    assert outcome(totals.admin)[:2] == ("FAILED", "PT383")
+
+
+def test_a_lost_connection_leaves_the_request_to_the_next(totals: World) -> None:
+    number = ask(totals, "refresh_stream_table('totals')")
+    with db.connect(totals.dsn) as service:
+
+        class Cut(Recorder):
+            def refresh_stream_table(self, name: str) -> RefreshResult:
+                service.close()
+                raise psycopg.OperationalError("the connection is lost")
+
+        with pytest.raises(psycopg.OperationalError):
+            carry_out(service, Cut())
+    assert outcome(totals.admin, number)[0] == "RUNNING"
+    assert carry_out(totals.admin, Recorder()) == 1
+    assert outcome(totals.admin, number)[0] == "DONE"
+
+
+def test_arguments_that_no_function_wrote_are_errors_of_the_request(totals: World) -> None:
+    recorder = Recorder()
+    for kind, args in (
+        ("drop", '{"name": "totals", "cascade": "yes"}'),
+        ("alter", '{"name": "totals", "query": 5}'),
+        ("create", '{"name": "t"}'),
+        ("refresh", '{"name": 7}'),
+    ):
+        insert(totals, totals.ann, kind, args)
+        assert carry_out(totals.admin, recorder) == 1
+        assert outcome(totals.admin)[:2] == ("FAILED", "PT015")
+    assert recorder.calls == []
+
+
+def owner_of(conn: Connection, table: str) -> object:
+    return db.scalar(conn, f"SELECT pg_get_userbyid(relowner)::text FROM pg_class WHERE oid = '{table}'::regclass")
+
+
+def test_a_life_by_requests_without_superuser(world: World) -> None:
+    """The service is an ordinary role and a member of ann, who owns the source and comes to own the stream table."""
+    world.run(
+        "DROP SCHEMA pgtrickle, pgtrickle_changes, pgtrickle_state CASCADE",
+        "GRANT {ann} TO {service}",
+        "GRANT CREATE ON SCHEMA public TO {service}",
+        "CREATE SCHEMA {ann} AUTHORIZATION {ann}",
+    )
+    world.run(f"GRANT CREATE ON DATABASE {db.scalar(world.admin, 'SELECT current_database()')} TO {{service}}")
+    with Trickle(world.dsn_of(world.service)) as trickle:
+        service = trickle._connection
+        ask(
+            world,
+            "create_stream_table('totals', 'SELECT id FROM orders', initialize => false,"
+            " schedule => '5s', diamond_consistency => 'none', cdc_mode => 'trigger')",
+        )
+        assert carry_out(service, trickle) == 1
+        assert outcome(world.admin) == ("DONE", None, None, {})
+        (stream,) = trickle.status()
+        assert (str(stream), stream.schedule, stream.requested_cdc_mode) == (f"{world.ann}.totals", "5s", "trigger")
+        assert owner_of(world.admin, f"{world.ann}.totals") == world.ann
+        assert db.scalar(world.admin, "SELECT diamond_consistency FROM pgtrickle.pgt_stream_tables") == "none"
+        assert db.scalar(service, "SHOW search_path") == '"$user", public', "the service has its own again"
+        ask(
+            world,
+            "alter_stream_table('totals', query => 'SELECT amount FROM orders', diamond_schedule_policy => 'slowest')",
+        )
+        assert carry_out(service, trickle) == 1
+        assert outcome(world.admin)[0] == "DONE"
+        assert owner_of(world.admin, f"{world.ann}.totals") == world.ann, "other columns are another table, still hers"
+        ask(world, "drop_stream_table('totals')")
+        assert carry_out(service, trickle) == 1
+        assert outcome(world.admin) == ("DONE", None, None, {"dropped": [f"{world.ann}.totals"]})
+        assert trickle.status() == ()
+
+
+def test_a_role_that_owns_nothing_gets_nothing(world: World) -> None:
+    """Even one that goes round the functions: the service asks PostgreSQL again as that role."""
+    world.run("GRANT CREATE ON SCHEMA public TO {eve}", "CREATE VIEW peep AS SELECT id FROM secret")
+    with Trickle(world.dsn) as trickle:
+        trickle.create_stream_table("mine", "SELECT id FROM secret", initialize=False)
+        insert(world, world.eve, "create", '{"name": "got", "query": "SELECT id FROM secret", "initialize": false}')
+        insert(world, world.eve, "create", '{"name": "got", "query": "SELECT id FROM peep", "initialize": false}')
+        insert(world, world.eve, "alter", '{"name": "mine", "schedule": "1d"}')
+        insert(world, world.eve, "refresh", '{"name": "public.mine"}')
+        insert(world, world.eve, "drop", '{"name": "mine", "cascade": true}')
+        world.run("CREATE SCHEMA closed")
+        insert(world, world.eve, "create", '{"name": "closed.got", "query": "SELECT 1 AS a", "initialize": false}')
+        assert carry_out(trickle._connection, trickle) == 6
+        assert [row[1:] for row in world.requests()] == [("FAILED", "PT107")] * 2 + [("FAILED", "PT402")] * 4
+        assert [(str(stream), stream.schedule) for stream in trickle.status()] == [("public.mine", "1m")]
+        assert db.scalar(world.admin, "SELECT to_regclass('got')") is None
+
+
+def test_names_mean_what_they_mean_to_the_requester(world: World) -> None:
+    """A table of the same name that only the service sees is not read."""
+    me = db.scalar(world.admin, "SELECT current_user")
+    world.run(
+        f'CREATE SCHEMA IF NOT EXISTS "{me}"',
+        f'CREATE TABLE "{me}".orders (hidden text)',
+    )
+    with Trickle(world.dsn) as trickle:
+        assert db.scalar(trickle._connection, "SELECT 'orders'::regclass = 'public.orders'::regclass") is False
+        ask(world, "create_stream_table('t', 'SELECT * FROM orders', initialize => false)")
+        assert carry_out(trickle._connection, trickle) == 1
+        columns = world.admin.execute("SELECT * FROM public.t").description
+    assert [column.name for column in columns or ()] == ["id", "amount"]
+
+
+def test_a_service_that_may_not_act_for_the_requester(world: World) -> None:
+    """It says so; but one that has the service's rights anyway is served with those."""
+    world.run(
+        "DROP SCHEMA pgtrickle, pgtrickle_changes, pgtrickle_state CASCADE",
+        "GRANT CREATE ON SCHEMA public TO {service}",
+        "GRANT SELECT, TRIGGER ON orders TO {service}",
+        f"GRANT CREATE ON DATABASE {db.scalar(world.admin, 'SELECT current_database()')} TO {{service}}",
+    )
+    with Trickle(world.dsn_of(world.service)) as trickle:
+        insert(world, world.ann, "create", '{"name": "t", "query": "SELECT id FROM orders", "initialize": false}')
+        assert carry_out(trickle._connection, trickle) == 1
+        assert outcome(world.admin)[:3] == (
+            "FAILED",
+            "PT402",
+            f"the service runs as {world.service}, which may not act as {world.ann}",
+        )
+        world.admin.execute("SELECT pgtrickle.create_stream_table('t', 'SELECT id FROM orders', initialize => false)")
+        assert carry_out(trickle._connection, trickle) == 1
+        assert outcome(world.admin)[:3] == ("DONE", None, None)
+        assert owner_of(world.admin, "t") == world.service
+
+
+def test_what_a_dead_service_left_of_a_creation_is_made_anew(world: World) -> None:
+    number = ask(world, "create_stream_table('t', 'SELECT id FROM orders', initialize => false)")
+    with Trickle(world.dsn) as trickle:
+        trickle.create_stream_table("t", "SELECT id FROM orders", initialize=False)
+        before = trickle.status("t")[0].pgt_id
+        dead(world, 1)
+        assert carry_out(trickle._connection, trickle) == 1
+        assert outcome(world.admin, number)[0] == "DONE"
+        assert trickle.status("t")[0].pgt_id != before
+        assert owner_of(world.admin, "t") == world.ann
+        insert(world, world.ann, "create", '{"name": "t", "query": "SELECT id FROM orders", "initialize": false}')
+        assert carry_out(trickle._connection, trickle) == 1
+        assert outcome(world.admin)[:2] == ("FAILED", "PT302"), "one that is there by itself stays"
+        world.run("GRANT SELECT ON orders TO {eve}", "GRANT CREATE ON SCHEMA public TO {eve}")
+        world.run("UPDATE pgtrickle.pgt_stream_tables SET created_at = now() + interval '1 day'")
+        insert(world, world.eve, "create", '{"name": "t", "query": "SELECT id FROM orders", "initialize": false}')
+        world.run("UPDATE pgtrickle.pgt_requests SET state = 'RUNNING', attempts = 1 WHERE state = 'PENDING'")
+        assert carry_out(trickle._connection, trickle) == 1
+        assert outcome(world.admin)[:2] == ("FAILED", "PT302"), "and so does that of another role"

@@ -1,0 +1,200 @@
+"""Ticks of a real `pgtrickle run`: chains, fans, diamonds, failures, requests. All tables are made by SQL alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import psycopg
+import pytest
+from tests.conftest import fresh_database
+from tests.service.serving import Ear, Served, served
+
+from pgtrickle import embedded
+
+
+@pytest.fixture(scope="module")
+def serving(server18: embedded.Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with fresh_database(server18) as dsn, served(dsn, tmp_path_factory.mktemp("ticks")) as found:
+        yield found
+
+
+@pytest.fixture
+def here(serving: Served, request: pytest.FixtureRequest) -> Iterator[Served]:
+    """The one service and its database, with a schema for each test that is emptied afterwards."""
+    schema = request.node.name.split("[")[0].removeprefix("test_")[:50]
+    serving.run(f"CREATE SCHEMA {schema}", f"SET search_path = {schema}")
+    yield serving
+    for (name,) in serving.rows("SELECT pgt_name FROM pgtrickle.pgt_stream_tables ORDER BY pgt_id DESC"):
+        serving.ask("drop_stream_table(%s)", name)
+    serving.queries.clear()
+    serving.run("RESET search_path", f"DROP SCHEMA {schema} CASCADE")
+
+
+def test_requests_are_carried_out(here: Served) -> None:
+    here.run("CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t VALUES (1, 1), (2, 2)")
+    here.create("s", "SELECT id, v FROM t WHERE v > 1", schedule="1h")
+    assert here.rows("SELECT id, v FROM s") == [(2, 2)]
+    here.run("INSERT INTO t VALUES (3, 3)")
+    here.ask("refresh_stream_table('s')")
+    assert here.rows("SELECT id, v FROM s ORDER BY id") == [(2, 2), (3, 3)]
+    here.ask("alter_stream_table('s', query => 'SELECT id FROM t', schedule => '1s')")
+    assert here.rows("SELECT id FROM s ORDER BY id") == [(1,), (2,), (3,)]
+    here.queries["s"] = "SELECT id FROM t"
+    here.run("DELETE FROM t WHERE id = 1")
+    here.await_equal("s")
+    here.create("r", "SELECT id FROM s")
+    with pytest.raises(psycopg.Error, match="reads") as refused:
+        here.ask("drop_stream_table('s')")
+    assert refused.value.sqlstate == "PT303"
+    with pytest.raises(psycopg.Error, match=r"in a circle: .*s → .*r → .*s") as circle:
+        here.ask("alter_stream_table('s', query => 'SELECT id FROM r')")
+    assert circle.value.sqlstate == "PT370"
+    here.await_equal("s", "r")
+    here.ask("drop_stream_table('s', cascade => true)")
+    assert here.rows("SELECT 1 FROM pgtrickle.pgt_stream_tables") == []
+
+
+def test_chain_of_ten(here: Served) -> None:
+    """All but the last have no schedule of their own, and come with it, to the same snapshot."""
+    here.run("CREATE TABLE c0 (id int PRIMARY KEY, v int)", "INSERT INTO c0 SELECT g, g FROM generate_series(1, 50) g")
+    names = [f"c{place}" for place in range(11)]
+    for above, name in pairwise(names[:-1]):
+        here.create(name, f"SELECT id, v + 1 AS v FROM {above}", schedule=None)
+    here.create("c10", "SELECT id, v + 1 AS v FROM c9")
+    here.run("UPDATE c0 SET v = v * 2 WHERE id < 5", "DELETE FROM c0 WHERE id = 9", "INSERT INTO c0 VALUES (99, 0)")
+    here.until(
+        lambda: not here.rows("SELECT id, v + 10 FROM c0 EXCEPT ALL SELECT id, v FROM c10"), "the end of the chain"
+    )
+    here.await_equal(*names[1:])
+    here.await_tick()
+    assert here.one("SELECT count(DISTINCT data_timestamp) FROM pgtrickle.pgt_stream_tables") == 1
+    assert {action for name in names[1:] for action in here.actions(name)[1:]} == {"DIFFERENTIAL"}
+    assert here.one("SELECT count(*) FROM pgtrickle.pgt_scheduler_jobs WHERE state = 'DONE'")
+
+
+def test_fan_out_and_no_work_below_a_no_op(here: Served) -> None:
+    here.run(
+        "CREATE TABLE t (id int PRIMARY KEY, g int, v int)",
+        "INSERT INTO t SELECT g, g % 3, 1 FROM generate_series(1, 9) g",
+    )
+    here.create("top", "SELECT id, g FROM t WHERE v > 0")
+    for place in range(4):
+        here.create(f"fan{place}", f"SELECT g, count(*) AS n FROM top WHERE id > {place} GROUP BY g")
+    fans = [f"fan{place}" for place in range(4)]
+    here.run("INSERT INTO t VALUES (100, 1, 1)")
+    here.await_equal("top", *fans)
+    before = {name: here.actions(name) for name in fans}
+    worked = len(here.actions("top"))
+    here.run("UPDATE t SET v = 2")
+    here.until(lambda: len(here.actions("top")) > worked, "top looks at the update")
+    here.await_tick()
+    assert here.rows(
+        "SELECT rows_inserted, rows_deleted FROM pgtrickle.get_refresh_history('top', 20)"
+        " WHERE action = 'DIFFERENTIAL' ORDER BY refresh_id DESC LIMIT 1"
+    ) == [(0, 0)]
+    assert {name: here.actions(name) for name in fans} == before
+
+
+def test_a_full_table_sends_only_differences_down(here: Served) -> None:
+    here.run("CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t SELECT g, g FROM generate_series(1, 500) g")
+    here.create("ranked", "SELECT id, rank() OVER (ORDER BY v DESC) AS place FROM t", schedule="1s", mode="FULL")
+    here.create("last", "SELECT id, place FROM ranked WHERE place > 100")
+    here.run("UPDATE t SET v = 0 WHERE id = 2")
+    here.await_equal("ranked", "last")
+    changes = here.one(
+        "SELECT max(changes_read) FROM pgtrickle.get_refresh_history('last', 50) WHERE action = 'DIFFERENTIAL'"
+    )
+    assert changes == 4, "two rows have another place now: each was taken out and put in"
+
+
+def test_a_table_in_the_middle_is_suspended(here: Served) -> None:
+    """It stays as it is; what reads it goes on with that, and catches up when it comes back."""
+    here.run("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    here.create("first", "SELECT id FROM t")
+    here.create("middle", "SELECT id FROM first")
+    here.create("below", "SELECT m.id, f.id AS other FROM middle m JOIN first f ON true")
+    here.ask("alter_stream_table('below', diamond_consistency => 'none')")
+    here.ask("alter_stream_table('middle', status => 'SUSPENDED')")
+    here.run("INSERT INTO t VALUES (2)")
+    here.await_equal("first", "below")
+    assert here.rows("SELECT id FROM middle") == [(1,)]
+    assert here.rows("SELECT id, other FROM below ORDER BY other") == [(1, 1), (1, 2)]
+    here.ask("alter_stream_table('middle', status => 'ACTIVE')")
+    here.await_equal("first", "middle", "below")
+
+
+def test_a_diamond_with_a_failure_on_one_side(here: Served) -> None:
+    """Nothing half-new is seen, others are unharmed, and it recovers when the data is corrected."""
+    here.run("CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t SELECT g, g FROM generate_series(1, 20) g")
+    here.create("plain", "SELECT id, v FROM t")
+    here.create("inverse", "SELECT id, 100 / v AS x FROM t")
+    here.create("joined", "SELECT p.id, p.v, i.x FROM plain p JOIN inverse i ON i.id = p.id")
+    here.create("sibling", "SELECT id FROM t")
+    here.await_tick()
+    assert here.rows("SELECT member_name, is_convergence FROM pgtrickle.diamond_groups()") == [
+        ("inverse", False),
+        ("plain", False),
+        ("joined", True),
+    ]
+    with Ear(here.dsn) as ear:
+        here.run("INSERT INTO t VALUES (21, 0)")
+        here.await_equal("sibling")
+        here.until(lambda: here.state("inverse")[0] == "SUSPENDED", "the failing side")
+        assert len(ear.heard("refresh_failed")) == 3
+        (told,) = ear.heard("auto_suspended")
+        assert "division by zero" in str(told["error"])
+        here.run("INSERT INTO t VALUES (22, 22)")
+        here.await_equal("sibling")
+    for name in ("plain", "inverse", "joined"):
+        assert here.one(f"SELECT max(id) FROM {name}") == 20, name
+    assert here.state("plain")[0] == "ACTIVE"
+    epoch = here.one("SELECT max(epoch) FROM pgtrickle.diamond_groups()")
+    here.run("UPDATE t SET v = 7 WHERE v = 0")
+    here.ask("alter_stream_table('inverse', status => 'ACTIVE')")
+    here.await_equal("plain", "inverse", "joined")
+    assert here.state("inverse") == ("ACTIVE", 0, None)
+    assert here.one("SELECT max(epoch) FROM pgtrickle.diamond_groups()") == int(str(epoch)) + 1
+
+
+def test_a_member_of_a_group_is_computed_anew(here: Served) -> None:
+    """By itself, since it cannot be brought to the snapshot of the others; the group follows."""
+    here.run(
+        "CREATE TABLE t (id int PRIMARY KEY, v int)",
+        "INSERT INTO t SELECT g, g FROM generate_series(1, 20) g",
+        "CREATE FUNCTION sign(int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT 1'",
+    )
+    here.create("low", "SELECT id, v FROM t WHERE id < 15")
+    here.create("rest", "SELECT id, v FROM t WHERE id > 5")
+    here.create(
+        "common",
+        "SELECT s.id, a_member_of_a_group_is_computed_anew.sign(r.v) AS v FROM low s JOIN rest r ON r.id = s.id",
+    )
+    here.await_tick()
+    here.run("CREATE OR REPLACE FUNCTION sign(int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT -1'")
+    here.run("INSERT INTO t VALUES (-1, 1), (99, 9)", "DELETE FROM t WHERE id = 7")
+    here.await_equal("low", "rest", "common")
+    assert here.actions("common")[1] == "REINITIALIZE"
+    (told,) = here.service.events("group_not_refreshed")
+    assert told["alone"] == "a_member_of_a_group_is_computed_anew.common"
+    here.run("DELETE FROM t WHERE id = 8")
+    here.await_equal("low", "rest", "common")
+    assert here.actions("common")[-1] == "DIFFERENTIAL"
+
+
+def test_what_passes_is_not_counted(here: Served) -> None:
+    """A source that someone has locked: the refresh gives up after a while, tries again, and counts nothing."""
+    here.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE u (id int PRIMARY KEY)")
+    here.create("s", "SELECT id FROM t")
+    here.create("other", "SELECT id FROM u")
+    here.ask("alter_stream_table('s', status => 'SUSPENDED')")
+    here.run("INSERT INTO t VALUES (1)")
+    with psycopg.connect(here.dsn) as locker:
+        locker.execute("LOCK TABLE what_passes_is_not_counted.t IN ACCESS EXCLUSIVE MODE")
+        here.ask("alter_stream_table('s', status => 'ACTIVE')")
+        here.run("INSERT INTO u VALUES (1)")
+        here.await_equal("other")
+        here.until(lambda: here.state("s")[2] is not None, "the refresh that finds the lock")
+        assert here.state("s")[:2] == ("ACTIVE", 0)
+    here.await_equal("s")
+    here.until(lambda: here.state("s") == ("ACTIVE", 0, None), "all is well")
