@@ -102,13 +102,19 @@ def queries(draw: st.DrawFn, tables: list[TableDefinition], depth: int = 2) -> s
 
 @st.composite
 def _queries(draw: st.DrawFn, tables: list[TableDefinition], depth: int) -> Relation:
-    shapes = ["select", "select", "distinct", "aggregate", "aggregate"] + (["set", "set", "first"] if depth else [])
+    shapes = ["select", "select", "distinct", "aggregate", "aggregate"] + (
+        ["set", "set", "first", "first of each"] if depth else []
+    )
     shape = draw(st.sampled_from(shapes))
     if shape == "first":
         rows = draw(_queries(tables, depth - 1))
         order = ", ".join(f"{name} {draw(st.sampled_from(('', 'DESC', 'NULLS FIRST')))}" for name in rows.columns)
         limit = f"LIMIT {draw(st.integers(1, 3))} OFFSET {draw(st.integers(0, 1))}"
         return Relation(f"SELECT * FROM ({rows.sql}) f ORDER BY {order} {limit}", rows.columns)
+    if shape == "first of each":
+        rows = draw(_queries(tables, depth - 1))
+        parts = ["o0", *(f"{name} {draw(st.sampled_from(('', 'DESC')))}" for name in list(rows.columns)[1:])]
+        return Relation(f"SELECT DISTINCT ON (o0) * FROM ({rows.sql}) e ORDER BY {', '.join(parts)}", rows.columns)
     if shape == "set":
         left, right = draw(_queries(tables, depth - 1)), draw(_queries(tables, depth - 1))
         shared = [(a, b) for a in left.columns for b in right.columns if left.columns[a] == right.columns[b]][:2]
