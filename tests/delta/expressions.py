@@ -307,6 +307,19 @@ def _like(text: str, pattern: str) -> bool:
     return re.fullmatch("".join(parts.get(c, re.escape(c)) for c in pattern), text, re.DOTALL) is not None
 
 
+@_value.register
+def _(node: exp.Subquery, row: Row) -> Value:
+    """`(SELECT unnest(array))`: the one item of an array, as a scalar subquery gives it."""
+    (call,) = node.this.expressions
+    if not isinstance(call, exp.Explode | exp.Unnest):
+        raise NotInterpretedError(str(node))
+    (array,) = call.expressions or [call.this]
+    items = value_of(array, row) or ()
+    if len(items) > 1:
+        raise ValueError("more than one row returned by a subquery used as an expression")
+    return items[0] if items else None
+
+
 FUNCTIONS: dict[type[exp.Expr], Callable[[Any], Value]] = {
     exp.Upper: str.upper,
     exp.Lower: str.lower,

@@ -18,8 +18,24 @@ from typing import Any
 
 from sqlglot import exp
 
-from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus
-from pgtrickle.query.operators import Aggregate, AggregateCall, Filter, InnerJoin, Operator, Project, Scan, UnionAll
+from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus, Rematch, TopKDelta
+from pgtrickle.query.operators import (
+    Aggregate,
+    AggregateCall,
+    Constant,
+    Expand,
+    Filter,
+    InnerJoin,
+    LeftJoin,
+    Match,
+    MatchKind,
+    Operator,
+    Project,
+    Repeat,
+    Scan,
+    TopK,
+    UnionAll,
+)
 from tests.delta.expressions import EXACT, NotInterpretedError, convert, divide, parse, value_of
 from tests.delta.expressions import evaluate as evaluate_expression
 
@@ -148,6 +164,94 @@ def _holds(condition: str, names: tuple[str, ...], row: Row) -> bool:
 
 
 @evaluate.register
+def _(op: LeftJoin, world: World, at: Moment | None = None) -> ZSet:
+    return _pair_up(op, evaluate(op.left, world, at), evaluate(op.right, world, at))
+
+
+@evaluate.register
+def _(op: Match, world: World, at: Moment | None = None) -> ZSet:
+    return _pair_up(op, evaluate(op.left, world, at), evaluate(op.right, world, at))
+
+
+@evaluate.register
+def _(op: Rematch, world: World, at: Moment | None = None) -> ZSet:
+    left = evaluate(op.left, world, at)
+    before = evaluate(op.join.right, world, Moment.BEFORE)
+    after = add(before, evaluate(op.delta, world, at))
+    return add(_pair_up(op.join, left, after), negate(_pair_up(op.join, left, before)))
+
+
+def _pair_up(op: LeftJoin | Match, left: ZSet, right: ZSet) -> ZSet:
+    """The join of weighted rows (left) with rows that are there (right)."""
+    names = op.left.names + op.right.names
+    found: list[tuple[Row, int]] = []
+    for row, weight in left.items():
+        matches = {
+            other: number
+            for other, number in right.items()
+            if op.condition is None or _holds(op.condition.sql, names, row + other)
+        }
+        if isinstance(op, LeftJoin):
+            padding = (None,) * len(op.right.columns)
+            found += [(row + other, weight * number) for other, number in (matches or {padding: 1}).items()]
+        elif op.kind is MatchKind.MARK:
+            found.append(((*row, bool(matches)), weight))
+        elif bool(matches) == (op.kind is MatchKind.SEMI):
+            found.append((row, weight))
+    return collect(found)
+
+
+@evaluate.register
+def _(op: Constant, world: World, at: Moment | None = None) -> ZSet:
+    """VALUES; each row a list of expressions."""
+    node = parse(f"SELECT * FROM {op.sql} AS v").args["from_"].this
+    if not isinstance(node, exp.Values):
+        raise NotInterpretedError(op.sql)
+    rows = [tuple(value_of(item, {}) for item in row.expressions) for row in node.expressions]
+    return Counter(row[: len(op.columns)] for row in rows)
+
+
+@evaluate.register
+def _(op: Expand, world: World, at: Moment | None = None) -> ZSet:
+    """generate_series(first, last), alone of all functions."""
+    call = parse(op.call.sql)
+    if not isinstance(call, exp.GenerateSeries):
+        raise NotInterpretedError(op.call.sql)
+    found: list[tuple[Row, int]] = []
+    for row, weight in evaluate(op.input, world, at).items():
+        named = dict(zip(op.input.names, row, strict=True))
+        start, end = (value_of(call.args[part], named) for part in ("start", "end"))
+        made: list[int | None] = [] if start is None or end is None else list(range(start, end + 1))
+        found += [((*row, value), weight) for value in made or ([None] if op.outer else [])]
+    return collect(found)
+
+
+@evaluate.register
+def _(op: TopK, world: World, at: Moment | None = None) -> ZSet:
+    return _first_rows(op, evaluate(op.input, world, at))
+
+
+@evaluate.register
+def _(op: TopKDelta, world: World, at: Moment | None = None) -> ZSet:
+    before = evaluate(op.top.input, world, Moment.BEFORE)
+    after = add(before, evaluate(op.delta, world, at))
+    return add(_first_rows(op.top, after), negate(_first_rows(op.top, before)))
+
+
+def _first_rows(op: TopK, rows: ZSet) -> ZSet:
+    listed = [dict(zip(op.names, row, strict=True)) for row in rows.elements()]
+    call = parse(f"array_agg(1 ORDER BY {', '.join(op.order)})")
+    end = None if op.limit is None else op.offset + op.limit
+    return Counter(tuple(row.values()) for row in _sorted(call.this.expressions, listed)[op.offset : end])
+
+
+@evaluate.register
+def _(op: Repeat, world: World, at: Moment | None = None) -> ZSet:
+    place = op.names.index(op.times)
+    return collect((row, weight * max(row[place] or 0, 0)) for row, weight in evaluate(op.input, world, at).items())
+
+
+@evaluate.register
 def _(op: UnionAll, world: World, at: Moment | None = None) -> ZSet:
     return add(*(evaluate(branch, world, at) for branch in op.branches))
 
@@ -203,8 +307,32 @@ def _call(call: AggregateCall, names: tuple[str, ...], rows: ZSet) -> Any:
         node = node.this
     if isinstance(node, exp.Count) and isinstance(node.this, exp.Star):
         return sum(weight for _, weight in named)
+    if isinstance(node, exp.Cast):
+        return _first(node, [row for row, weight in named if weight])
     values = [(value_of(node.this, row), weight) for row, weight in named]
+    if isinstance(node, exp.ArrayAgg):
+        return tuple(value for value, weight in values for _ in range(weight)) or None
     return _apply(node, [(value, weight) for value, weight in values if value is not None], call.output.type.name)
+
+
+def _first(node: exp.Cast, rows: list[dict[str, Any]]) -> Any:
+    """`CAST((array_agg(x ORDER BY …))[1] AS type)`: x of the first row."""
+    call = node.this.this.unnest()
+    if not isinstance(call, exp.ArrayAgg) or not isinstance(call.this, exp.Order):
+        raise NotInterpretedError(node.sql(dialect="postgres"))
+    ordered = _sorted(call.this.expressions, rows)
+    return value_of(call.this.this, ordered[0]) if ordered else None
+
+
+def _sorted(order: list[exp.Expr], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    for part in reversed(order):  # sorting is stable: the least significant first
+        nulls_last = not part.args.get("nulls_first")
+        descending = bool(part.args.get("desc"))
+        present = [row for row in rows if value_of(part.this, row) is not None]
+        absent = [row for row in rows if value_of(part.this, row) is None]
+        present.sort(key=lambda row, part=part: value_of(part.this, row), reverse=descending)  # type: ignore[misc]
+        rows = present + absent if nulls_last else absent + present
+    return rows
 
 
 def _apply(node: exp.Expr, values: list[tuple[Any, int]], type_name: str) -> Any:

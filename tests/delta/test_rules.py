@@ -10,8 +10,8 @@ from pgtrickle.delta.algebra import Changes, Plus, empty, is_empty, plus
 from pgtrickle.delta.differentiate import differentiate
 from pgtrickle.delta.explain import plan
 from pgtrickle.model import Expr
-from pgtrickle.query.operators import MalformedTree, Project
-from tests.delta.trees import INT, TABLES, Names, call, filtered, grouped, joined, scan, union
+from pgtrickle.query.operators import MalformedTree, MatchKind, Project
+from tests.delta.trees import INT, TABLES, Names, call, filtered, grouped, joined, left_joined, matched, scan, union
 
 A, B, C = TABLES
 
@@ -20,17 +20,54 @@ def text(expected: str) -> str:
     return dedent(expected).strip()
 
 
-def test_a_join_reads_its_right_side_after_and_its_left_side_before() -> None:
+def test_a_join_reads_its_left_side_after_and_its_right_side_before() -> None:
     names = Names()
     tree = joined(scan(names, A, "x"), scan(names, B, "x"), ("c1", "c2"))
     assert plan(differentiate(tree)) == text("""
         sum (c1, c2)
           join on c1 = c2
             Δpublic.a (c1 = x)
-            public.b′ (c2 = x)
+            public.b (c2 = x)
           join on c1 = c2
-            public.a (c1 = x)
+            public.a′ (c1 = x)
             Δpublic.b (c2 = x)
+    """)
+
+
+def test_a_left_join_looks_at_what_came_and_rematches_what_was_there() -> None:
+    names = Names()
+    tree = left_joined(scan(names, A, "x"), scan(names, B, "x"), ("c1", "c2"))
+    assert plan(differentiate(tree)) == text("""
+        sum (c1, c2)
+          left join on c1 = c2
+            Δpublic.a (c1 = x)
+            public.b (c2 = x)
+          rematch, left join on c1 = c2
+            public.a′ (c1 = x)
+            Δpublic.b (c2 = x)
+    """)
+    assert plan(differentiate(tree, frozenset({B.oid}))) == text("""
+        rematch, left join on c1 = c2
+          public.a′ (c1 = x)
+          Δpublic.b (c2 = x)
+    """)
+
+
+def test_an_anti_join_of_an_aggregate_reads_the_aggregate_before() -> None:
+    names = Names()
+    below = scan(names, A, "x")
+    totals = grouped(below, below.columns, call(names, "count"))
+    tree = matched(names, MatchKind.ANTI, totals, scan(names, B, "x"), ("c1", "c3"))
+    assert plan(differentiate(tree)) == text("""
+        sum (c1, c2)
+          anti join on c1 = c3
+            Δaggregate by c1: c2 = count(*)
+              Δpublic.a (c1 = x)
+            public.b′ (c3 = x)
+          rematch, anti join on c1 = c3
+            aggregate by c1: c2 = count(*)
+              public.a (c1 = x)
+            Δpublic.b (c3 = x)
     """)
 
 
@@ -76,11 +113,11 @@ def test_two_aggregates_joined_read_one_before_and_one_after() -> None:
           join on c1 = c2
             Δaggregate by c1
               Δpublic.a (c1 = x)
-            aggregate′ by c2
-              public.b′ (c2 = x)
+            aggregate by c2
+              public.b (c2 = x)
           join on c1 = c2
-            aggregate by c1
-              public.a (c1 = x)
+            aggregate′ by c1
+              public.a′ (c1 = x)
             Δaggregate by c2
               Δpublic.b (c2 = x)
     """)

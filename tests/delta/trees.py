@@ -14,8 +14,12 @@ from pgtrickle.query.operators import (
     Equality,
     Filter,
     InnerJoin,
+    LeftJoin,
+    Match,
+    MatchKind,
     Operator,
     Project,
+    Repeat,
     Scan,
     UnionAll,
 )
@@ -24,6 +28,7 @@ from tests.delta.interpreter import TableWindow, World, ZSet, add
 INT = PgType(23, "integer")
 BIGINT = PgType(20, "bigint")
 NUMERIC = PgType(1700, "numeric")
+BOOLEAN = PgType(16, "boolean")
 
 TABLES = tuple(Table(oid, "public", name) for oid, name in ((1, "a"), (2, "b"), (3, "c")))
 ATTRIBUTES = ("x", "y")
@@ -58,6 +63,19 @@ def joined(left: Operator, right: Operator, on: tuple[str, str] | None = None) -
     return InnerJoin(columns, left, right, Expr(f"{on[0]} = {on[1]}", on), (equality,))
 
 
+def left_joined(left: Operator, right: Operator, on: tuple[str, str] | None = None) -> LeftJoin:
+    """A left join, on one column of each side being equal or on nothing."""
+    inner = joined(left, right, on)
+    return LeftJoin(inner.columns, left, right, inner.condition, inner.equalities)
+
+
+def matched(names: Names, kind: MatchKind, left: Operator, right: Operator, on: tuple[str, str] | None = None) -> Match:
+    """A semi-join, anti-join or mark, on one column of each side being equal or on nothing."""
+    inner = joined(left, right, on)
+    mark = (names.column(BOOLEAN),) if kind is MatchKind.MARK else ()
+    return Match(left.columns + mark, left, right, inner.condition, kind, inner.equalities)
+
+
 def union(names: Names, *branches: Operator) -> UnionAll:
     return UnionAll(tuple(names.column(column.type) for column in branches[0].columns), branches)
 
@@ -81,8 +99,11 @@ def operators(draw: st.DrawFn, max_depth: int = 4) -> Operator:
     return _operator(draw, Names(), max_depth)
 
 
+KINDS = ["scan", "filter", "project", "join", "join", "left join", "match", "union", "aggregate", "aggregate", "repeat"]
+
+
 def _operator(draw: st.DrawFn, names: Names, depth: int) -> Operator:
-    kinds = ["scan"] if depth == 0 else ["scan", "filter", "project", "join", "join", "union", "aggregate", "aggregate"]
+    kinds = ["scan"] if depth == 0 else KINDS
     kind = draw(st.sampled_from(kinds))
     if kind == "scan":
         attributes = draw(st.lists(st.sampled_from(ATTRIBUTES), min_size=1, max_size=2, unique=True))
@@ -99,15 +120,41 @@ def _operator(draw: st.DrawFn, names: Names, depth: int) -> Operator:
         return Project(tuple(names.column(NUMERIC) for _ in expressions), op, tuple(expressions))
     if kind == "aggregate":
         return _aggregate(draw, names, op)
+    if kind == "repeat":
+        return _repeated(names, op)
     other = _operator(draw, names, depth - 1)
     if kind == "union":
         width = min(len(op.columns), len(other.columns))
         return union(names, _first(names, op, width), _first(names, other, width))
     on = (draw(st.sampled_from(op.names)), draw(st.sampled_from(other.names)))
     comparison = draw(st.sampled_from(["=", "=", "=", "<", None]))
+    inner = joined(op, other, on if comparison else None)
     if comparison == "<":
-        return InnerJoin(op.columns + other.columns, op, other, Expr(f"{on[0]} < {on[1]}", on))
-    return joined(op, other, on if comparison else None)
+        inner = InnerJoin(inner.columns, op, other, Expr(f"{on[0]} < {on[1]}", on))
+    if kind == "left join":
+        return LeftJoin(inner.columns, op, other, inner.condition, inner.equalities)
+    if kind == "match":
+        return _match(draw, names, inner)
+    return inner
+
+
+def _match(draw: st.DrawFn, names: Names, inner: InnerJoin) -> Operator:
+    """A mark is shown as a number, since every column is one."""
+    kind = draw(st.sampled_from(MatchKind))
+    mark = (names.column(BOOLEAN),) if kind is MatchKind.MARK else ()
+    columns = inner.left.columns + mark
+    found = Match(columns, inner.left, inner.right, inner.condition, kind, inner.equalities)
+    if not mark:
+        return found
+    answer = Expr(f"CASE WHEN {mark[0].name} THEN 1 ELSE 0 END", (mark[0].name,))
+    shown = (*(Expr(name, (name,)) for name in inner.left.names), answer)
+    return Project((*(names.column(column.type) for column in inner.left.columns), names.column(INT)), found, shown)
+
+
+def _repeated(names: Names, op: Operator) -> Repeat:
+    """Each row as often as it is there anyway, and so its square."""
+    counted = grouped(op, op.columns, call(names, "count"))
+    return Repeat(counted.columns, counted, counted.names[-1])
 
 
 def _expression(op: Operator) -> st.SearchStrategy[Expr]:

@@ -103,3 +103,143 @@ SELECT count(*) AS n, max(x) FROM (SELECT 1 AS x FROM items UNION ALL SELECT id 
 SELECT id FROM customers WHERE id = 1 AND false
 
 SELECT plus_one(sum(amount)::int) AS p FROM items GROUP BY order_id
+
+SELECT c.id, c.name, o.note FROM customers c LEFT JOIN orders o ON o.customer = c.id
+
+SELECT c.id, o.note FROM customers c RIGHT JOIN orders o ON o.customer = c.id AND c.region = 'north'
+
+SELECT c.id, o.id AS oid, c.name, o.note FROM customers c FULL JOIN orders o ON o.customer = c.id
+
+SELECT c.id, o.note, i.product FROM customers c LEFT JOIN (orders o JOIN items i ON i.order_id = o.id) ON o.customer = c.id
+
+SELECT * FROM customers FULL JOIN orders USING (id)
+
+SELECT * FROM customers LEFT JOIN notes USING (id)
+
+SELECT * FROM customers RIGHT JOIN notes USING (id)
+
+SELECT id, body, placed FROM notes FULL JOIN orders USING (id) WHERE body IS NOT NULL OR id > 2
+
+SELECT c.id, count(o.id), sum(i.amount), min(o.note) FROM customers c LEFT JOIN orders o ON o.customer = c.id
+LEFT JOIN items i ON i.order_id = o.id AND i.amount > 1 GROUP BY c.id
+
+SELECT c.name, o.note FROM customers c LEFT JOIN orders o ON o.customer > c.id WHERE c.credit IS NOT NULL AND o.note IS NULL
+
+SELECT c.id FROM customers c LEFT JOIN orders o ON o.customer = c.id AND o.note = 'a' WHERE o.id IS NULL
+
+SELECT id FROM outer_view
+
+SELECT id FROM customers c WHERE EXISTS (SELECT FROM orders o WHERE o.customer = c.id)
+
+SELECT id FROM customers c WHERE NOT EXISTS (SELECT 1 FROM orders o JOIN items i ON i.order_id = o.id WHERE o.customer = c.id AND i.amount > c.id)
+
+SELECT id FROM customers c WHERE EXISTS (SELECT FROM orders) AND NOT EXISTS (SELECT FROM items WHERE amount > 100)
+
+SELECT id FROM customers WHERE id IN (SELECT customer FROM orders WHERE note IS NOT NULL)
+
+SELECT id FROM customers WHERE id NOT IN (SELECT customer FROM orders)
+
+SELECT id FROM customers WHERE id NOT IN (SELECT customer FROM orders WHERE customer IS NOT NULL)
+
+SELECT product FROM items i WHERE order_id NOT IN (SELECT o.id FROM orders o WHERE o.note = i.product)
+
+SELECT product FROM items WHERE (order_id, amount) IN (SELECT id, customer + 1 FROM orders)
+
+SELECT product FROM items WHERE (order_id, amount) NOT IN (SELECT id, customer FROM orders WHERE id > 3)
+
+SELECT product FROM items WHERE amount > ALL (SELECT customer FROM orders WHERE id < 3)
+
+SELECT product FROM items WHERE amount > ANY (SELECT customer FROM orders) AND NOT (amount <= ALL (SELECT id FROM orders))
+
+SELECT product FROM items WHERE amount <> ALL (SELECT customer FROM orders)
+
+SELECT product FROM items WHERE unit IN (SELECT credit FROM customers) OR amount IS NULL
+
+SELECT id, EXISTS (SELECT FROM orders o WHERE o.customer = c.id) AS ordered, id IN (SELECT customer FROM orders) AS known,
+id > ALL (SELECT customer FROM orders WHERE note IS NOT NULL) AS above FROM customers c
+
+SELECT id FROM customers c WHERE NOT (region = 'south' OR EXISTS (SELECT FROM orders o WHERE o.customer = c.id))
+
+SELECT id FROM customers c WHERE name = 'bob' OR EXISTS (SELECT FROM orders o WHERE o.customer = c.id AND o.note = 'a')
+
+SELECT id, (SELECT max(amount) FROM items) AS m FROM customers
+
+SELECT id, (SELECT count(*) FROM orders o WHERE o.customer = c.id) AS n, (SELECT 0.5 * sum(i.amount) + c.id FROM orders o
+JOIN items i ON i.order_id = o.id WHERE o.customer = c.id AND i.product <> 'ink') AS s FROM customers c
+
+SELECT id FROM customers c WHERE credit >= (SELECT avg(d.credit) FROM customers d WHERE d.region = c.region)
+
+SELECT id, (SELECT o.note FROM orders o WHERE o.id = c.id) AS note FROM customers c
+
+SELECT id FROM customers WHERE id = (SELECT id FROM orders WHERE note = 'b')
+
+SELECT product, sum(amount) FROM items GROUP BY product HAVING sum(amount) > (SELECT avg(amount) FROM items)
+
+SELECT region, (SELECT count(*) FROM orders o WHERE o.note = c.region) AS n, count(*) FROM customers c GROUP BY region
+HAVING EXISTS (SELECT FROM orders WHERE note = 'a') OR c.region IS NULL
+
+SELECT id FROM customers WHERE id IN (SELECT customer FROM orders GROUP BY customer HAVING count(*) > 1)
+
+SELECT id FROM customers c WHERE id IN (SELECT o.customer FROM orders o WHERE o.id IN (SELECT i.order_id FROM items i WHERE
+i.amount > (SELECT 0.5 * avg(j.amount) FROM items j WHERE j.product = i.product)))
+
+SELECT DISTINCT region, credit FROM customers
+
+SELECT DISTINCT region, count(*) FROM customers GROUP BY region, name
+
+SELECT region FROM customers UNION SELECT note FROM orders
+
+SELECT id FROM customers UNION SELECT id FROM notes UNION SELECT amount FROM items
+
+SELECT id FROM customers UNION ALL (SELECT id FROM notes UNION SELECT amount FROM items)
+
+SELECT amount FROM items INTERSECT SELECT id FROM notes
+
+SELECT amount FROM items INTERSECT ALL SELECT id FROM orders
+
+SELECT amount, product FROM items EXCEPT SELECT id, body FROM notes
+
+SELECT product FROM items EXCEPT ALL SELECT note FROM orders
+
+SELECT amount FROM items EXCEPT ALL (SELECT id FROM orders INTERSECT SELECT customer FROM orders)
+
+WITH big AS (SELECT id, credit FROM customers WHERE credit > 0) SELECT a.id, b.id AS other FROM big a LEFT JOIN big b ON a.credit = b.credit
+
+SELECT s.id, s.n FROM (SELECT c.id, count(o.id) AS n FROM customers c LEFT JOIN orders o ON o.customer = c.id GROUP BY c.id) s
+WHERE s.n > (SELECT count(*) FROM notes) - 4
+
+SELECT region, mood, count(*), sum(credit), GROUPING(region, mood) AS g FROM customers GROUP BY ROLLUP (region, mood)
+
+SELECT region, upper(name) AS u, count(*) FROM customers GROUP BY GROUPING SETS ((region, upper(name)), (region), (), ()) HAVING count(*) > 1
+
+SELECT region, mood, name, count(*), max(region) AS m FROM customers GROUP BY region, CUBE (mood, (name, id))
+
+SELECT DISTINCT region, count(*) FROM customers GROUP BY CUBE (region, mood)
+
+SELECT DISTINCT ON (customer) customer, placed, note FROM orders ORDER BY customer, placed DESC NULLS LAST, id
+
+SELECT DISTINCT ON (region, mood) name, credit FROM customers ORDER BY region, mood, id DESC
+
+SELECT DISTINCT ON (region) region, count(*) AS n, name FROM customers GROUP BY region, name ORDER BY region, count(*) DESC, name DESC
+
+SELECT id, body, placed FROM notes LEFT JOIN orders USING (id) ORDER BY id, body, placed LIMIT 2 OFFSET 1
+
+SELECT product, sum(amount) AS n FROM items GROUP BY product ORDER BY sum(amount) DESC NULLS LAST, product LIMIT 2
+
+SELECT DISTINCT region FROM customers ORDER BY region DESC LIMIT 1
+
+(SELECT id FROM customers UNION SELECT amount FROM items) ORDER BY 1 DESC LIMIT 3
+
+SELECT i.product, u.tag, u.n FROM items i, unnest(i.tags) WITH ORDINALITY AS u (tag, n)
+
+SELECT i.product, u.tag FROM items i LEFT JOIN LATERAL unnest(i.tags) AS u (tag) ON true WHERE i.amount > 1
+
+SELECT o.id, g.g FROM orders o CROSS JOIN LATERAL generate_series(1, o.customer) g WHERE g.g <> o.id
+
+SELECT n.id, e.key, e.value FROM notes n, jsonb_each(n.doc) e
+
+SELECT o.id, v.a, v.b FROM orders o JOIN (VALUES (1, 'x'), (2, NULL)) v (a, b) ON v.a = o.id
+
+SELECT id FROM orders UNION ALL VALUES (7), (8)
+
+SELECT o.id, g FROM orders o JOIN generate_series(1, 3) g ON g = o.id

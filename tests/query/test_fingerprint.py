@@ -40,7 +40,7 @@ GROUP BY n.who, o.id, c.id
     ],
 )
 def test_ddl_that_matters_changes_it(shop: Shop, change: str) -> None:
-    shop.execute("DROP VIEW outer_view, rich, totals CASCADE; DROP MATERIALIZED VIEW frozen; DROP VIEW north")
+    shop.execute("DROP VIEW outer_view, ranked, rich, totals CASCADE; DROP MATERIALIZED VIEW frozen; DROP VIEW north")
     shop.execute("CREATE VIEW north AS SELECT id, 'x'::text AS who, 1.0 AS twice FROM orders")
     shop.execute("CREATE OR REPLACE VIEW north AS SELECT id, 'y'::text AS who, 1.0 AS twice FROM orders")
     dependencies = analyze(shop, QUERY).dependencies

@@ -102,22 +102,78 @@ def queries(draw: st.DrawFn, tables: list[TableDefinition], depth: int = 2) -> s
 
 @st.composite
 def _queries(draw: st.DrawFn, tables: list[TableDefinition], depth: int) -> Relation:
-    shapes = ["select", "select", "aggregate", "aggregate"] + (["union"] if depth else [])
+    shapes = ["select", "select", "distinct", "aggregate", "aggregate"] + (
+        ["set", "set", "first", "first of each"] if depth else []
+    )
     shape = draw(st.sampled_from(shapes))
-    if shape == "union":
+    if shape == "first":
+        rows = draw(_queries(tables, depth - 1))
+        order = ", ".join(f"{name} {draw(st.sampled_from(('', 'DESC', 'NULLS FIRST')))}" for name in rows.columns)
+        limit = f"LIMIT {draw(st.integers(1, 3))} OFFSET {draw(st.integers(0, 1))}"
+        return Relation(f"SELECT * FROM ({rows.sql}) f ORDER BY {order} {limit}", rows.columns)
+    if shape == "first of each":
+        rows = draw(_queries(tables, depth - 1))
+        parts = ["o0", *(f"{name} {draw(st.sampled_from(('', 'DESC')))}" for name in list(rows.columns)[1:])]
+        return Relation(f"SELECT DISTINCT ON (o0) * FROM ({rows.sql}) e ORDER BY {', '.join(parts)}", rows.columns)
+    if shape == "set":
         left, right = draw(_queries(tables, depth - 1)), draw(_queries(tables, depth - 1))
         shared = [(a, b) for a in left.columns for b in right.columns if left.columns[a] == right.columns[b]][:2]
         if shared:
             outputs = {f"o{position}": left.columns[a] for position, (a, _) in enumerate(shared)}
             one = ", ".join(f"{a} AS o{position}" for position, (a, _) in enumerate(shared))
             other = ", ".join(b for _, b in shared)
-            return Relation(f"SELECT {one} FROM ({left.sql}) l UNION ALL SELECT {other} FROM ({right.sql}) r", outputs)
+            operation = draw(st.sampled_from(SET_OPERATIONS))
+            sql = f"(SELECT {one} FROM ({left.sql}) l) {operation} (SELECT {other} FROM ({right.sql}) r)"
+            return Relation(sql, outputs)
         return left
     source, columns = draw(_from(tables, depth))
-    where = f" WHERE {draw(conditions(columns))}" if draw(st.booleans()) else ""
-    if shape == "select":
-        return draw(_select(source + where, columns))
-    return draw(_aggregate(source + where, columns))
+    where = f" WHERE {draw(_wheres(tables, columns, depth))}" if draw(st.booleans()) else ""
+    if shape == "aggregate":
+        return draw(_aggregate(source + where, columns))
+    return draw(_select(source + where, columns, tables, depth, distinct=shape == "distinct"))
+
+
+SET_OPERATIONS = ("UNION ALL", "UNION ALL", "UNION", "INTERSECT", "INTERSECT ALL", "EXCEPT", "EXCEPT ALL")
+JOINS = ("JOIN", "JOIN", "JOIN", "LEFT JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN")
+
+
+@st.composite
+def _wheres(draw: st.DrawFn, tables: list[TableDefinition], columns: dict[str, str], depth: int) -> str:
+    """A condition, which may ask a subquery, by itself or under OR and NOT."""
+    plain = draw(conditions(columns))
+    form = draw(st.sampled_from(("plain", "plain", "asks", "asks", "or", "not")))
+    if form == "plain":
+        return plain
+    asks = draw(_asks(tables, columns, depth))
+    return {"asks": asks, "or": f"({plain} OR {asks})", "not": f"NOT ({plain} AND {asks})"}[form]
+
+
+@st.composite
+def _asks(draw: st.DrawFn, tables: list[TableDefinition], columns: dict[str, str], depth: int) -> str:
+    """EXISTS, IN, ANY, ALL or a comparison with a scalar subquery; correlated or not."""
+    alias = f"q{depth}"
+    source = f"{draw(st.sampled_from(tables)).name} {alias}"
+    inside = _row(alias, COLUMNS)
+    alike = [(a, b) for a in columns for b in inside if columns[a].replace("big", "int") == inside[b]]
+    correlated = draw(st.booleans())
+    around = draw(conditions(inside))
+    if alike and correlated:
+        a, b = draw(st.sampled_from(alike))
+        around += f" AND {b} = {a}"
+    form = draw(st.sampled_from(("EXISTS", "NOT EXISTS", "IN", "NOT IN", "ALL", "ANY", "scalar", "scalar")))
+    if form.endswith("EXISTS") or not alike:
+        extra = f" AND {alike[0][0]} < {alike[0][1]}" if alike and draw(st.integers(0, 3)) == 0 else ""
+        return f"{form if form.endswith('EXISTS') else 'EXISTS'} (SELECT FROM {source} WHERE {around}{extra})"
+    a, b = draw(st.sampled_from(alike))
+    if form == "scalar":
+        function = draw(st.sampled_from(("max", "min", "count")))
+        compared = a if function != "count" else str(draw(st.integers(0, 2)))
+        comparison = draw(st.sampled_from(("=", "<", ">=")))
+        return f"{compared} {comparison} (SELECT {function}({b}) FROM {source} WHERE {around})"
+    if form in ("ALL", "ANY"):
+        comparison = draw(st.sampled_from(("=", "<>", "<", ">=")))
+        return f"{a} {comparison} {form} (SELECT {b} FROM {source} WHERE {around})"
+    return f"{a} {form} (SELECT {b} FROM {source} WHERE {around})"
 
 
 @st.composite
@@ -133,11 +189,24 @@ def _from(draw: st.DrawFn, tables: list[TableDefinition], depth: int) -> tuple[s
         else:
             relation = Relation(f"{draw(st.sampled_from(tables)).name} {alias}", _row(alias, COLUMNS))
         if text:
-            text += f" JOIN {relation.sql} ON {draw(_on(columns, relation.columns))}"
+            text += f" {draw(_joins(columns, relation))}"
         else:
             text = f"FROM {relation.sql}"
         columns |= relation.columns
     return text, columns
+
+
+@st.composite
+def _joins(draw: st.DrawFn, left: dict[str, str], right: Relation) -> str:
+    """A join; PostgreSQL has FULL JOIN on equalities only."""
+    kind = draw(st.sampled_from(JOINS))
+    if kind != "FULL JOIN":
+        return f"{kind} {right.sql} ON {draw(_on(left, right.columns))}"
+    alike = [(a, b) for a in left for b in right.columns if left[a] == right.columns[b]]
+    if not alike:
+        return f"LEFT JOIN {right.sql} ON true"
+    a, b = draw(st.sampled_from(alike))
+    return f"FULL JOIN {right.sql} ON {a} = {b}"
 
 
 @st.composite
@@ -151,7 +220,9 @@ def _on(draw: st.DrawFn, left: dict[str, str], right: dict[str, str]) -> str:
 
 
 @st.composite
-def _select(draw: st.DrawFn, rest: str, columns: dict[str, str]) -> Relation:
+def _select(
+    draw: st.DrawFn, rest: str, columns: dict[str, str], tables: list[TableDefinition], depth: int, *, distinct: bool
+) -> Relation:
     chosen = draw(st.lists(st.sampled_from(list(columns)), min_size=1, max_size=3))
     outputs, kinds = [], {}
     for position, name in enumerate(chosen):
@@ -168,7 +239,11 @@ def _select(draw: st.DrawFn, rest: str, columns: dict[str, str]) -> Relation:
         )
         kinds[f"o{position}"] = "text" if wrapped.startswith("CASE") else kind
         outputs.append(f"{wrapped} AS o{position}")
-    return Relation(f"SELECT {', '.join(outputs)} {rest}", kinds)
+    if draw(st.integers(0, 4)) == 0:
+        answer = f"CASE WHEN {draw(_asks(tables, columns, depth + 10))} THEN 'yes' ELSE 'no' END"
+        outputs.append(f"{answer} AS o{len(outputs)}")
+        kinds[f"o{len(kinds)}"] = "text"
+    return Relation(f"SELECT {'DISTINCT ' if distinct else ''}{', '.join(outputs)} {rest}", kinds)
 
 
 @st.composite

@@ -151,7 +151,7 @@ def _recompute(
         execute(writer, f"CREATE TEMPORARY TABLE {again.removeprefix('pg_temp.')} (h bigint, {columns}) ON COMMIT DROP")
         wanted = _send_keys(writer, reader, state, merged)
         rows = weigh(render.select(aggregate.input, leaf=source), aggregate.input.names)
-        _pipe(reader, _regrouped(state, wanted, rows, nulls=nulls), writer, again)
+        pipe(reader, _regrouped(state, wanted, rows, nulls=nulls), writer, again)
     _take_over(writer, state, merged, again)
 
 
@@ -163,7 +163,7 @@ def _send_keys(writer: Connection, reader: Connection, state: StateTable, merged
         columns = ", ".join(definition(column) for column in sql.key_columns(aggregate))
         execute(reader, f"CREATE TEMPORARY TABLE {wanted.removeprefix('pg_temp.')} ({columns}) ON COMMIT DROP")
         keys = ", ".join(quote(key) for key in aggregate.keys)
-        _pipe(writer, f"SELECT {keys} FROM {merged} WHERE {_to_recompute(aggregate)}", reader, wanted)
+        pipe(writer, f"SELECT {keys} FROM {merged} WHERE {_to_recompute(aggregate)}", reader, wanted)
     return wanted
 
 
@@ -191,7 +191,7 @@ def _whole_keys(state: StateTable, alias: str) -> str:
     return " AND ".join(f"{alias}.{quote(key)} IS NOT NULL" for key in state.aggregate.keys) or "true"
 
 
-def _pipe(source: Connection, query: str, target: Connection, table: str) -> None:
+def pipe(source: Connection, query: str, target: Connection, table: str) -> None:
     """Streams the rows of a query on one connection into a table on another."""
     with (
         source.cursor() as out_cursor,

@@ -1,14 +1,27 @@
 """The vocabulary of delta plans: operators over weighted rows, plus what only a delta plan has.
 
 A delta plan is an operator tree whose leaves are `Changes` (the window of one source) and `After`/`Before`
-(an operator's rows at one end of the window). Every row carries a weight; `InnerJoin` multiplies weights.
+(an operator's rows at one end of the window). Every row carries a weight; `InnerJoin` multiplies weights. `LeftJoin`
+and `Match` may have a delta on their left: they look at each of its rows by itself.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pgtrickle.query.operators import Aggregate, Filter, Operator, Project, Scan, _require
+from pgtrickle.query.operators import (
+    Aggregate,
+    Expand,
+    Filter,
+    LeftJoin,
+    Match,
+    Operator,
+    Project,
+    Repeat,
+    Scan,
+    TopK,
+    _require,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +72,34 @@ class AggregateDelta(Operator):
         return (self.delta,)
 
 
+@dataclass(frozen=True, slots=True)
+class TopKDelta(Operator):
+    """−old +new of the first rows, should `delta` (a delta of their input) have any; keeps state."""
+
+    delta: Operator
+    top: TopK
+
+    @property
+    def inputs(self) -> tuple[Operator, ...]:
+        return (self.delta,)
+
+
+@dataclass(frozen=True, slots=True)
+class Rematch(Operator):
+    """What `delta`, of the right side R of `join`, changes for the rows of `left`: join(left, R′) − join(left, R).
+
+    `left` is the join's left side at one end of the window. Only rows that the delta matches are looked at.
+    """
+
+    join: LeftJoin | Match
+    left: After | Before
+    delta: Operator
+
+    @property
+    def inputs(self) -> tuple[Operator, ...]:
+        return (self.left, self.delta)
+
+
 def empty(operator: Operator) -> Plus:
     """∅ with the operator's columns: the delta of what did not change."""
     return Plus(operator.columns, ())
@@ -87,10 +128,10 @@ def before(operator: Operator) -> Before:
 
 
 def keeps_state(operator: Operator) -> bool:
-    """True if the operator's rows can be read off one state table: an aggregate under only filters and projections.
+    """True if the operator's rows can be read off one state table: an aggregate or first rows under row-wise operators.
 
     A state table holds the rows of the start of the window, so such an operator is cheap to read at `Before`.
     """
-    while isinstance(operator, Filter | Project):
+    while isinstance(operator, Filter | Project | Repeat | Expand):
         operator = operator.input
-    return isinstance(operator, Aggregate)
+    return isinstance(operator, Aggregate | TopK)

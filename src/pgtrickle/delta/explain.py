@@ -8,9 +8,24 @@ from __future__ import annotations
 
 from functools import singledispatch
 
-from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus
+from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus, Rematch, TopKDelta
 from pgtrickle.model import Column
-from pgtrickle.query.operators import Aggregate, Filter, InnerJoin, MalformedTree, Operator, Project, Scan, UnionAll
+from pgtrickle.query.operators import (
+    Aggregate,
+    Constant,
+    Expand,
+    Filter,
+    InnerJoin,
+    LeftJoin,
+    MalformedTree,
+    Match,
+    Operator,
+    Project,
+    Repeat,
+    Scan,
+    TopK,
+    UnionAll,
+)
 
 
 def plan(delta: Operator) -> str:
@@ -59,6 +74,47 @@ def _(op: Project, mark: str = "") -> str:
 @describe.register
 def _(op: InnerJoin, mark: str = "") -> str:
     return f"join{mark} on {op.condition.sql}" if op.condition else f"cross join{mark}"
+
+
+@describe.register
+def _(op: LeftJoin, mark: str = "") -> str:
+    return f"left join{mark} on {op.condition.sql if op.condition else 'true'}"
+
+
+@describe.register
+def _(op: Match, mark: str = "") -> str:
+    return f"{op.kind.name.lower()} join{mark} on {op.condition.sql if op.condition else 'true'}"
+
+
+@describe.register
+def _(op: Rematch, mark: str = "") -> str:
+    return f"rematch, {describe(op.join)}"
+
+
+@describe.register
+def _(op: TopK, mark: str = "") -> str:
+    limit = "" if op.limit is None else f" {op.limit}"
+    return f"first{mark}{limit} after {op.offset} by {', '.join(op.order)}"
+
+
+@describe.register
+def _(op: TopKDelta, mark: str = "") -> str:
+    return "Δ" + describe(op.top)
+
+
+@describe.register
+def _(op: Constant, mark: str = "") -> str:
+    return f"constant {op.sql}"
+
+
+@describe.register
+def _(op: Expand, mark: str = "") -> str:
+    return f"expand{mark} by {op.call.sql}"
+
+
+@describe.register
+def _(op: Repeat, mark: str = "") -> str:
+    return f"repeat{mark} {op.times} times"
 
 
 @describe.register

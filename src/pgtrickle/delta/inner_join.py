@@ -1,11 +1,12 @@
 """Inner join.
 
-    Δ(L ⋈ R)  =  ΔL ⋈ R′  +  L ⋈ ΔR          L, R before the window; L′, R′ after it
-              =  ΔL ⋈ R   +  L′ ⋈ ΔR         the same, chosen when R keeps state and L does not
+    Δ(L ⋈ R)  =  ΔL ⋈ R   +  L′ ⋈ ΔR          L, R before the window; L′, R′ after it
+              =  ΔL ⋈ R′  +  L ⋈ ΔR           the same, chosen when L keeps state and R does not
 
 One side must be "before": with both "after", ΔL ⋈ ΔR would count twice. The side that is read off a state table is
-"before", for that is what the table holds; base tables are read at the end of the window. If one input did not
-change, one term is left and R = R′: the other side is read where it is cheap.
+"before", for that is what the table holds; base tables are read at the end of the window. Of two tables it is R, whose
+delta is simple where joins are left-deep: ΔL, which is not, stands once in the plan. If one input did not change, one
+term is left and R = R′: the other side is read where it is cheap.
 Weights multiply. NULL keys match nothing. No state.
 """
 
@@ -26,12 +27,12 @@ def inner_join(op: InnerJoin, changed: frozenset[int] | None = None) -> Operator
         return _join(op, delta_left, _unchanged(op.right))
     if is_empty(delta_left):
         return _join(op, _unchanged(op.left), delta_right)
-    if keeps_state(op.right) and not keeps_state(op.left):
-        from_left = _join(op, delta_left, before(op.right))  # ΔL ⋈ R
-        from_right = _join(op, after(op.left), delta_right)  # L′ ⋈ ΔR
-    else:
+    if keeps_state(op.left) and not keeps_state(op.right):
         from_left = _join(op, delta_left, after(op.right))  # ΔL ⋈ R′
         from_right = _join(op, before(op.left), delta_right)  # L ⋈ ΔR
+    else:
+        from_left = _join(op, delta_left, before(op.right))  # ΔL ⋈ R
+        from_right = _join(op, after(op.left), delta_right)  # L′ ⋈ ΔR
     return plus(from_left, from_right)
 
 

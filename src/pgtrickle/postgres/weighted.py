@@ -1,7 +1,7 @@
 """SQL for the linear operators over weighted relations: filters and projections pass the weight on.
 
-A *chain* is the filters and projections on top of an operator that is neither; PostgreSQL evaluates a chain wherever
-the rows below it are read, so Spark never evaluates a user's expression.
+A *chain* is the row-wise operators (filters, projections, expansions, repetitions) on top of one that is not;
+PostgreSQL evaluates a chain wherever the rows below it are read, so Spark never evaluates a user's expression.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pgtrickle.model import Column, Expr, quote
-from pgtrickle.postgres.aggregate import contribution_columns, contributions
+from pgtrickle.postgres.aggregate import contribution_columns, contributions, outputs
 from pgtrickle.postgres.wire import WEIGHT
-from pgtrickle.query.operators import Aggregate, Filter, Operator, Project, UnionAll
+from pgtrickle.query import render
+from pgtrickle.query.operators import Aggregate, Expand, Filter, Operator, Project, Repeat, Stateful, UnionAll
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +28,13 @@ class Group:
         return cls(contribution_columns(aggregate), aggregate)
 
 
-Step = Filter | Project | Group
+Step = Filter | Project | Repeat | Expand | Group
 
 
 def chain(operator: Operator) -> tuple[Operator, tuple[Step, ...]]:
-    """The operator under the filters and projections on top, and these, bottom first."""
+    """The operator under the row-wise ones on top, and these, bottom first."""
     steps: list[Step] = []
-    while isinstance(operator, Filter | Project):
+    while isinstance(operator, Filter | Project | Repeat | Expand):
         steps.append(operator)
         operator = operator.input
     return operator, tuple(reversed(steps))
@@ -60,16 +61,29 @@ def _run(step: Step, relation: str) -> str:
         return contributions(step.aggregate, relation)
     if isinstance(step, Filter):
         return f"SELECT * FROM ({relation}) AS filtered WHERE {step.condition.sql}"
-    outputs = [
+    if isinstance(step, Expand):
+        names = ", ".join(map(quote, [*step.names, WEIGHT]))
+        return f"SELECT {names} FROM ({relation}) AS expanded {render.expansion(step)}"
+    if isinstance(step, Repeat):
+        # Copies rather than a larger weight: rows that are there have weight one wherever they are read.
+        names = ", ".join(map(quote, [*step.names, WEIGHT]))
+        return f"SELECT {names} FROM ({relation}) AS repeated CROSS JOIN generate_series(1, {quote(step.times)})"
+    selected = [
         f"{expression.sql} AS {quote(column.name)}"
         for column, expression in zip(step.columns, step.expressions, strict=True)
     ]
-    return f"SELECT {', '.join([*outputs, WEIGHT])} FROM ({relation}) AS projected"
+    return f"SELECT {', '.join([*selected, WEIGHT])} FROM ({relation}) AS projected"
 
 
 def weigh(relation: str, columns: Sequence[str], weight: int = 1) -> str:
     """An ordinary relation as a weighted one."""
     return f"SELECT {', '.join([*map(quote, columns), f'{weight}::bigint AS {WEIGHT}'])} FROM ({relation}) AS weighed"
+
+
+def kept_rows(node: Stateful, table: str) -> str:
+    """The rows of what keeps state, off its table."""
+    kept = f"SELECT * FROM {table}"
+    return outputs(node, kept) if isinstance(node, Aggregate) else kept
 
 
 def join(
@@ -81,10 +95,29 @@ def join(
     sign: int = 1,
 ) -> str:
     """A weighted relation joined with a weighted one; weights multiply, `sign` is −1 to subtract."""
-    outputs = [f"d.{quote(name)}" for name in delta_columns] + [f"r.{quote(name)}" for name in other_columns]
+    selected = [f"d.{quote(name)}" for name in delta_columns] + [f"r.{quote(name)}" for name in other_columns]
     weight = f"{'-' if sign < 0 else ''}(d.{WEIGHT} * r.{WEIGHT}) AS {WEIGHT}"
     on = condition.sql if condition is not None else "true"
-    return f"SELECT {', '.join([*outputs, weight])} FROM ({delta}) AS d JOIN ({other}) AS r ON {on}"
+    return f"SELECT {', '.join([*selected, weight])} FROM ({delta}) AS d JOIN ({other}) AS r ON {on}"
+
+
+def join_each(
+    delta: str,
+    delta_columns: Sequence[str],
+    others: Sequence[str],
+    other_columns: Sequence[str],
+    condition: Expr | None,
+) -> str:
+    """As `join` with the sum of several relations, each asked for its matches row by row: by index, if it has one.
+
+    (Of the union of filtered tables PostgreSQL reads the whole, unless the key comes from outside.)
+    """
+    outputs = [f"d.{quote(name)}" for name in delta_columns] + [f"r.{quote(name)}" for name in other_columns]
+    columns = ", ".join([*map(quote, other_columns), WEIGHT])
+    where = "" if condition is None else f" WHERE {condition.sql}"
+    matches = " UNION ALL ".join(f"SELECT {columns} FROM ({other}) AS o{where}" for other in others)
+    selected = ", ".join([*outputs, f"(d.{WEIGHT} * r.{WEIGHT}) AS {WEIGHT}"])
+    return f"SELECT {selected} FROM ({delta}) AS d CROSS JOIN LATERAL ({matches}) AS r"
 
 
 def both(left: Expr | None, right: Expr | None) -> Expr | None:

@@ -35,6 +35,15 @@ class Bench:
         rows = render.select(operator)
         return list(self._describe(f"SELECT {items} FROM ({rows}) AS i"))
 
+    def types_of_call(self, operator: Operator, call: Expr) -> list[PgType]:
+        """The types of the columns of a function in FROM, called for each row of an operator."""
+        rows = render.select(operator)
+        return list(self._describe(f"SELECT f.* FROM ({rows}) AS i CROSS JOIN LATERAL {call.sql} AS f"))
+
+    def types_of_constant(self, sql: str) -> list[PgType]:
+        """The types of the columns of a FROM item that reads no table."""
+        return list(self._describe(f"SELECT f.* FROM {sql} AS f"))
+
     def extend(self, operator: Operator, items: Sequence[tuple[Expr, str]]) -> tuple[Operator, list[str]]:
         """`operator` with what is not a column of it yet computed, and the column of each (expression, label)."""
         computed: dict[str, tuple[Expr, str]] = {}

@@ -5,7 +5,22 @@ from __future__ import annotations
 import re
 
 from pgtrickle.model import Expr
-from pgtrickle.query.operators import Aggregate, Filter, InnerJoin, Operator, Project, Scan, UnionAll, walk
+from pgtrickle.query.operators import (
+    Aggregate,
+    Constant,
+    Expand,
+    Filter,
+    InnerJoin,
+    LeftJoin,
+    Match,
+    Operator,
+    Project,
+    Repeat,
+    Scan,
+    TopK,
+    UnionAll,
+    walk,
+)
 
 _NAME = re.compile(r'"(c\d+)"')
 
@@ -49,9 +64,20 @@ def _line(operator: Operator, labels: dict[str, str]) -> str:
             return f"Filter {_shown(operator.condition, labels)}"
         case Project():
             return f"Project {', '.join(_output(operator, index, labels) for index in range(len(operator.columns)))}"
-        case InnerJoin():
+        case InnerJoin() | LeftJoin() | Match():
             condition = "" if operator.condition is None else f" on {_shown(operator.condition, labels)}"
-            return ("InnerJoin" if operator.equalities else "InnerJoin (no equality)") + condition
+            name = f"{operator.kind.name.title()}Join" if isinstance(operator, Match) else type(operator).__name__
+            return (name if operator.equalities else f"{name} (no equality)") + condition
+        case TopK():
+            limit = "" if operator.limit is None else f" limit {operator.limit}"
+            order = ", ".join(_NAME.sub(lambda match: labels.get(match[1], match[1]), part) for part in operator.order)
+            return f"TopK{limit} offset {operator.offset} by {order}"
+        case Constant():
+            return f"Constant {operator.sql}"
+        case Expand():
+            return f"Expand by {_shown(operator.call, labels)}"
+        case Repeat():
+            return f"Repeat {labels.get(operator.times, operator.times)} times"
         case Aggregate():
             keys = ", ".join(labels.get(key, key) for key in operator.keys)
             calls = ", ".join(_shown(call.call, labels) for call in operator.calls)

@@ -31,12 +31,18 @@ class _Call:
 
 
 class Grouping:
-    """Builds one aggregate over `operator`; `name_of` answers (schema, name) for an aggregate call's node."""
+    """Builds one aggregate over `operator`; `name_of` answers (schema, name) for an aggregate call's node.
 
-    def __init__(self, bench: Bench, operator: Operator, name_of: NameOf) -> None:
+    `external` are columns of subqueries that are joined above the aggregate: they are left as they are.
+    """
+
+    def __init__(
+        self, bench: Bench, operator: Operator, name_of: NameOf, external: frozenset[str] = frozenset()
+    ) -> None:
         self._bench = bench
         self._operator = operator
         self._name_of = name_of
+        self._external = external
         self._types = {column.name: column.type for column in operator.columns}
         self._keys: dict[str, str] = {}
         self._extra_keys: dict[str, None] = {}
@@ -66,7 +72,7 @@ class Grouping:
         if named is not None:
             schema, name = named
             return column_node(self._call(node, name if schema == "pg_catalog" else f"{schema}.{name}"))
-        if isinstance(node, exp.Column):
+        if isinstance(node, exp.Column) and node.name not in self._external:
             return self._dependent(node)
         return node
 

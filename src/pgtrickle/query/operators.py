@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 
 from pgtrickle.model import Column, Expr, Table
 
@@ -39,6 +40,16 @@ class Scan(Operator):
 
     def __post_init__(self) -> None:
         _require(len(self.attributes) == len(self.columns), "a scan names each of its columns once")
+        _require_unique(self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Constant(Operator):
+    """Rows that depend on no table: `sql` is an item of FROM, such as `(VALUES (1), (2))`."""
+
+    sql: str
+
+    def __post_init__(self) -> None:
         _require_unique(self.names)
 
 
@@ -98,16 +109,109 @@ class InnerJoin(Operator):
 
     def __post_init__(self) -> None:
         _require(self.names == self.left.names + self.right.names, "a join's columns are left's then right's")
-        _require_unique(self.names)
-        if self.condition is not None:
-            _require_known(self.condition.columns, self.left, self.right)
-        for equality in self.equalities:
-            _require_known(equality.left.columns, self.left)
-            _require_known(equality.right.columns, self.right)
+        _require_pairable(self)
 
     @property
     def inputs(self) -> tuple[Operator, ...]:
         return (self.left, self.right)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftJoin(Operator):
+    """The pairs of an inner join, and each row of `left` that has none, padded with NULLs. Columns as of a join."""
+
+    left: Operator
+    right: Operator
+    condition: Expr | None
+    equalities: tuple[Equality, ...] = ()
+
+    def __post_init__(self) -> None:
+        _require(self.names == self.left.names + self.right.names, "a join's columns are left's then right's")
+        _require_pairable(self)
+
+    @property
+    def inputs(self) -> tuple[Operator, ...]:
+        return (self.left, self.right)
+
+
+class MatchKind(Enum):
+    """What becomes of a row of the left side."""
+
+    SEMI = "with a match"
+    ANTI = "without a match"
+    MARK = "has a match"
+
+
+@dataclass(frozen=True, slots=True)
+class Match(Operator):
+    """Rows of `left` that match a row of `right` (SEMI), that match none (ANTI), or all, with the answer (MARK).
+
+    Output: left's columns, and for MARK one boolean column more, which is never NULL. A row of `left` comes once,
+    however many rows it matches.
+    """
+
+    left: Operator
+    right: Operator
+    condition: Expr | None
+    kind: MatchKind
+    equalities: tuple[Equality, ...] = ()
+
+    def __post_init__(self) -> None:
+        extra = 1 if self.kind is MatchKind.MARK else 0
+        _require(self.names[: len(self.names) - extra] == self.left.names, "a match's columns are left's")
+        _require(len(self.names) == len(self.left.names) + extra, "only a mark adds a column")
+        _require_pairable(self)
+
+    @property
+    def inputs(self) -> tuple[Operator, ...]:
+        return (self.left, self.right)
+
+    @property
+    def mark(self) -> Column | None:
+        """The column that says whether there is a match."""
+        return self.columns[-1] if self.kind is MatchKind.MARK else None
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat(Operator):
+    """Each row as often as its integer column `times` says; not at all for zero. Output columns are the input's."""
+
+    input: Operator
+    times: str
+
+    def __post_init__(self) -> None:
+        _require(self.names == self.input.names, "a repetition keeps its input's columns")
+        _require_known((self.times,), self.input)
+
+    @property
+    def inputs(self) -> tuple[Operator, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True, slots=True)
+class Expand(Operator):
+    """Each row beside the rows that a set-returning function makes of it: the input's columns, then the function's.
+
+    `outer`: a row of which nothing is made stays, padded with NULLs.
+    """
+
+    input: Operator
+    call: Expr
+    outer: bool = False
+
+    def __post_init__(self) -> None:
+        _require(self.names[: len(self.input.names)] == self.input.names, "an expansion adds columns to its input's")
+        _require_unique(self.names)
+        _require_known(self.call.columns, self.input)
+
+    @property
+    def inputs(self) -> tuple[Operator, ...]:
+        return (self.input,)
+
+    @property
+    def made(self) -> tuple[Column, ...]:
+        """The function's columns."""
+        return self.columns[len(self.input.columns) :]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +256,31 @@ class Aggregate(Operator):
 
 
 @dataclass(frozen=True, slots=True)
+class TopK(Operator):
+    """The first `limit` rows (None: all) after `offset` ones, in the order of `order`: texts of an ORDER BY.
+
+    `order` reads columns by their names and ends with all of them, so that rows which tie are identical.
+    """
+
+    input: Operator
+    order: tuple[str, ...]
+    limit: int | None
+    offset: int = 0
+
+    def __post_init__(self) -> None:
+        _require(self.names == self.input.names, "the first rows have their input's columns")
+        _require(len(self.order) > 0, "there are no first rows without an order")
+
+    @property
+    def inputs(self) -> tuple[Operator, ...]:
+        return (self.input,)
+
+
+Stateful = Aggregate | TopK
+"""What keeps state in a table of its own."""
+
+
+@dataclass(frozen=True, slots=True)
 class UnionAll(Operator):
     """All rows of all inputs; the i-th column of each input becomes the i-th output column."""
 
@@ -172,6 +301,15 @@ def walk(operator: Operator) -> Iterator[Operator]:
     yield operator
     for child in operator.inputs:
         yield from walk(child)
+
+
+def _require_pairable(join: InnerJoin | LeftJoin | Match) -> None:
+    _require_unique(join.left.names + join.right.names)
+    if join.condition is not None:
+        _require_known(join.condition.columns, join.left, join.right)
+    for equality in join.equalities:
+        _require_known(equality.left.columns, join.left)
+        _require_known(equality.right.columns, join.right)
 
 
 def _require(condition: bool, rule: str) -> None:

@@ -5,7 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from pgtrickle.model import quote
-from pgtrickle.query.operators import Aggregate, Filter, InnerJoin, Operator, Project, Scan, UnionAll
+from pgtrickle.query.operators import (
+    Aggregate,
+    Constant,
+    Expand,
+    Filter,
+    InnerJoin,
+    LeftJoin,
+    Match,
+    MatchKind,
+    Operator,
+    Project,
+    Repeat,
+    Scan,
+    TopK,
+    UnionAll,
+)
 
 Leaf = Callable[[Operator], str | None]
 
@@ -24,6 +39,11 @@ def select(operator: Operator, *, leaf: Leaf = _no_leaf) -> str:
             columns = zip(operator.attributes, operator.names, strict=True)
             items = _list(f"{quote(attribute)} AS {quote(name)}" for attribute, name in columns)
             return f"{items} FROM {operator.table.qualified}"
+        case Constant():
+            names = f"({', '.join(quote(name) for name in operator.names)})" if operator.columns else ""
+            return f"{_columns(operator)} FROM {operator.sql} AS v{names}"
+        case Expand():
+            return f"{_columns(operator)} FROM {_nested(operator.input, leaf)} AS i {expansion(operator)}"
         case Filter():
             return f"{_columns(operator)} FROM {_nested(operator.input, leaf)} AS i WHERE {operator.condition.sql}"
         case Project():
@@ -36,11 +56,41 @@ def select(operator: Operator, *, leaf: Leaf = _no_leaf) -> str:
             if operator.condition is None:
                 return f"{_columns(operator)} FROM {left} AS l CROSS JOIN {right} AS r"
             return f"{_columns(operator)} FROM {left} AS l JOIN {right} AS r ON {operator.condition.sql}"
+        case LeftJoin():
+            left, right = _nested(operator.left, leaf), _nested(operator.right, leaf)
+            on = "true" if operator.condition is None else operator.condition.sql
+            return f"{_columns(operator)} FROM {left} AS l LEFT JOIN {right} AS r ON {on}"
+        case Match():
+            return _match(operator, leaf)
+        case Repeat():
+            copies = f"generate_series(1, {quote(operator.times)})"
+            return f"{_columns(operator)} FROM {_nested(operator.input, leaf)} AS i CROSS JOIN {copies}"
+        case TopK():
+            limit = "" if operator.limit is None else f" LIMIT {operator.limit}"
+            rows = f"{_columns(operator)} FROM {_nested(operator.input, leaf)} AS i"
+            return f"{rows} ORDER BY {', '.join(operator.order)}{limit} OFFSET {operator.offset}"
         case Aggregate():
             return _aggregate(operator, leaf)
         case UnionAll():
             return " UNION ALL ".join(_branch(operator, branch, leaf) for branch in operator.branches)
     raise TypeError(f"cannot render {type(operator).__name__}")
+
+
+def expansion(operator: Expand) -> str:
+    """The join that makes an expansion of the rows before it."""
+    made = ", ".join(quote(column.name) for column in operator.made)
+    join, on = ("LEFT JOIN", " ON true") if operator.outer else ("CROSS JOIN", "")
+    return f"{join} LATERAL {operator.call.sql} AS f({made}){on}"
+
+
+def _match(operator: Match, leaf: Leaf) -> str:
+    where = "" if operator.condition is None else f" WHERE {operator.condition.sql}"
+    exists = f"EXISTS (SELECT FROM {_nested(operator.right, leaf)} AS r{where})"
+    rows = f"FROM {_nested(operator.left, leaf)} AS l"
+    columns = [quote(name) for name in operator.left.names]
+    if operator.mark is not None:
+        return f"{_list([*columns, f'{exists} AS {quote(operator.mark.name)}'])} {rows}"
+    return f"{_list(columns)} {rows} WHERE {'NOT ' if operator.kind is MatchKind.ANTI else ''}{exists}"
 
 
 def _aggregate(operator: Aggregate, leaf: Leaf) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pgtrickle.query.operators import Operator
 
@@ -12,12 +12,14 @@ from pgtrickle.query.operators import Operator
 class Scope:
     """A FROM item or a join of some: its rows, its fields in order (name, column), and what names may be used.
 
-    `names` maps (alias or None, name) to a column; None as alias is a name usable without one.
+    `names` maps (alias or None, name) to a column; None as alias is a name usable without one. `outer` is the scope
+    around a subquery, asked for names that are not here.
     """
 
     operator: Operator
     fields: tuple[tuple[str, str], ...]
     names: Mapping[tuple[str | None, str], str]
+    outer: Scope | None = None
 
     @classmethod
     def of(cls, operator: Operator, fields: Sequence[tuple[str, str]], alias: str, renamed: Sequence[str]) -> Scope:
@@ -31,8 +33,21 @@ class Scope:
         found = self.names.get((alias, name))
         if found is None and alias is None:
             candidates = {column for (_, candidate), column in self.names.items() if candidate == name}
-            return candidates.pop() if len(candidates) == 1 else None
+            found = candidates.pop() if len(candidates) == 1 else None
+        if found is None and self.outer is not None:
+            return self.outer.find(alias, name)
         return found
+
+    def over(self, operator: Operator, renamed: Mapping[str, str] | None = None) -> Scope:
+        """The same names for another operator, whose columns may be called otherwise."""
+        given = renamed or {}
+        fields = tuple((label, given.get(column, column)) for label, column in self.fields)
+        return replace(
+            self,
+            operator=operator,
+            fields=fields,
+            names={key: given.get(column, column) for key, column in self.names.items()},
+        )
 
     def field(self, name: str) -> str | None:
         """The column of a field that USING names."""

@@ -52,12 +52,7 @@ NOT_READABLE = Gap(
 UNLOCATED_NAMES = Gap("PT209", "an operator in {name} is found by search_path only, so the view cannot be inlined")
 
 # Found by build.py: the shape of the query.
-OUTER_JOIN = Gap("PT220", "{name} JOIN cannot be maintained incrementally yet")
-DISTINCT = Gap(
-    "PT221", "SELECT DISTINCT cannot be maintained incrementally yet", "use GROUP BY, or refresh_mode => 'FULL'"
-)
 DISTINCT_ON = Gap("PT222", "SELECT DISTINCT ON cannot be maintained incrementally yet")
-SET_OPERATION = Gap("PT223", "{name} cannot be maintained incrementally yet; of the set operations only UNION ALL can")
 WINDOW_FUNCTION = Gap("PT224", "window functions cannot be maintained incrementally yet")
 SUBQUERY = Gap(
     "PT225",
@@ -65,15 +60,17 @@ SUBQUERY = Gap(
     "write it as a join, or use refresh_mode => 'FULL'",
 )
 RECURSIVE = Gap("PT226", "WITH RECURSIVE cannot be maintained incrementally yet")
-LATERAL = Gap("PT227", "LATERAL cannot be maintained incrementally yet")
+LATERAL = Gap("PT227", "LATERAL cannot be maintained incrementally yet, but of a function")
 SET_RETURNING = Gap("PT228", "set-returning function {name} cannot be maintained incrementally yet")
 GROUPING_SETS = Gap("PT229", "GROUPING SETS, CUBE and ROLLUP cannot be maintained incrementally yet")
-LIMIT = Gap("PT230", "LIMIT and OFFSET cannot be maintained incrementally yet")
+LIMIT = Gap(
+    "PT230", "{name} has no definite rows", "give it an ORDER BY and a plain number, or use refresh_mode => 'FULL'"
+)
 ROW_LOCK = Gap("PT231", "FOR {name} has no meaning in a stream table", "remove the locking clause")
 TABLESAMPLE = Gap("PT232", "TABLESAMPLE cannot be maintained incrementally")
 WHOLE_ROW = Gap("PT233", "a whole-row reference to {name} cannot be maintained incrementally", "name the columns")
 SYSTEM_COLUMN = Gap("PT234", "system column {name} cannot be maintained incrementally")
-VALUES = Gap("PT235", "VALUES cannot be maintained incrementally yet", "put the rows in a table")
+VALUES = Gap("PT235", "VALUES of expressions cannot be maintained incrementally yet", "put the rows in a table")
 NO_FROM = Gap("PT236", "a SELECT without FROM reads no table, so there is nothing to maintain")
 ONLY = Gap("PT237", "ONLY {name} cannot be maintained incrementally")
 SUBQUERY_ORDER = Gap(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import psycopg
 
-from pgtrickle.apply import merge, state
+from pgtrickle.apply import first, merge, state
 from pgtrickle.capture import eligibility, triggers
 from pgtrickle.catalog import ddl
 from pgtrickle.catalog import reader as catalog
@@ -219,7 +219,10 @@ def _build(connection: Connection, prepared: Prepared, mode: Mode, settings: Set
         return
     joined = joined_aggregates(prepared.tree)
     for kept in prepared.states.values():
-        state.create(connection, kept, looked_up=kept.aggregate in joined)
+        if isinstance(kept, first.FirstRows):
+            first.create(connection, kept)
+        else:
+            state.create(connection, kept, looked_up=kept.aggregate in joined)
     wanted = {source.table: [column.name for column in source.columns] for source in prepared.compiled.analysis.sources}
     triggers.attach_all(connection, wanted, trigger_mode=settings.cdc_trigger_mode)
 

@@ -19,7 +19,7 @@ from pgtrickle.refresh.window import Span, Window, at_snapshot
 from pgtrickle.spark.explain import physical_text
 from pgtrickle.spark.facts import Facts
 from pgtrickle.spark.flow import Place
-from pgtrickle.spark.lower import Changed
+from pgtrickle.spark.parts import Changed
 
 _ANY_WINDOW = "1:1:"
 _TYPICAL_CHANGES = 100

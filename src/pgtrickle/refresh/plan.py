@@ -9,9 +9,10 @@ from pgtrickle.query.operators import Scan
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.window import Window
 from pgtrickle.spark.facts import Facts
-from pgtrickle.spark.flow import RANGE, Physical, Place, ReadResult
+from pgtrickle.spark.flow import RANGE, LandAggregate, LandResult, Physical, Place
 from pgtrickle.spark.full import lower_full, whole_query
-from pgtrickle.spark.lower import Changed, Names, Part, lower_delta
+from pgtrickle.spark.lower import Names, lower_delta
+from pgtrickle.spark.parts import Changed, Part
 
 SMALL_CHANGES = 20_000
 SMALL_ROWS = 200_000
@@ -66,7 +67,7 @@ def result_columns(prepared: Prepared) -> tuple[Column, ...]:
 
 def is_small(physical: Physical, facts: Facts, *, whole: bool) -> bool:
     """Whether the short path serves: little to read, and not much to land."""
-    landed = max((s.input.rows for s in physical.stages if not isinstance(s, ReadResult)), default=0.0)
+    landed = max((s.input.rows for s in physical.stages if isinstance(s, LandAggregate | LandResult)), default=0.0)
     if whole:
         return sum(table.rows for table in facts.tables.values()) <= SMALL_CHANGES and landed <= SMALL_ROWS
     return sum(facts.changes.values()) <= SMALL_CHANGES and landed <= SMALL_ROWS

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import psycopg
 
+from pgtrickle.apply.first import FirstRows
 from pgtrickle.apply.merge import Storage
 from pgtrickle.apply.state import StateTable
 from pgtrickle.db import Connection, statement
@@ -14,7 +15,7 @@ from pgtrickle.model import Column, PgType, Table
 from pgtrickle.postgres.aggregate import key_columns
 from pgtrickle.postgres.weighted import chain
 from pgtrickle.query.compile import Compiled
-from pgtrickle.query.operators import Aggregate, InnerJoin, Operator, walk
+from pgtrickle.query.operators import Aggregate, InnerJoin, LeftJoin, Match, Operator, TopK, walk
 from pgtrickle.spark.full import numbered
 
 
@@ -25,7 +26,7 @@ class Prepared:
     pgt_id: int
     compiled: Compiled
     storage: Storage
-    states: dict[int, StateTable]
+    states: dict[int, StateTable | FirstRows]
     lockable: tuple[Table, ...]
     upstream: frozenset[int] = frozenset()
     """Those of the sources that are stream tables, by oid."""
@@ -42,21 +43,34 @@ class Prepared:
     def state_below(self, aggregate: Aggregate) -> StateTable | None:
         """The state an aggregate's input is read from, when that is an aggregate too."""
         core, _ = chain(aggregate.input)
-        return self.states[numbered(self.tree)[core]] if isinstance(core, Aggregate) else None
+        found = self.states[numbered(self.tree)[core]] if isinstance(core, Aggregate) else None
+        return found if isinstance(found, StateTable) else None
+
+    def table_below(self, top: TopK) -> str | None:
+        """The table of the state that first rows are read from, when their input keeps state."""
+        core, _ = chain(top.input)
+        return self.states[numbered(self.tree)[core]].name if isinstance(core, Aggregate | TopK) else None
 
 
 def prepare(connection: Connection, pgt_id: int, schema: str, name: str, compiled: Compiled) -> Prepared:
     columns = tuple(Column(column.name, column.type, column.name) for column in compiled.analysis.columns)
     storage = Storage(schema, name, columns, _hashable_positions(connection, columns))
-    states: dict[int, StateTable] = {}
+    states: dict[int, StateTable | FirstRows] = {}
     if compiled.tree is not None:
-        for aggregate, number in numbered(compiled.tree).items():
-            keys = key_columns(aggregate)
-            positions = _hashable_positions(connection, keys)
-            hashable = frozenset(key.name for position, key in enumerate(keys) if position in positions)
-            looks_differ = any(_may_look_different(connection, key.type) for key in keys)
-            states[number] = StateTable(pgt_id, number, aggregate, hashable, looks_differ)
+        for node, number in numbered(compiled.tree).items():
+            if isinstance(node, TopK):
+                states[number] = FirstRows(pgt_id, number, node)
+            else:
+                states[number] = _state_table(connection, pgt_id, number, node)
     return Prepared(pgt_id, compiled, storage, states, _lockable(connection, compiled), _upstream(connection, compiled))
+
+
+def _state_table(connection: Connection, pgt_id: int, number: int, aggregate: Aggregate) -> StateTable:
+    keys = key_columns(aggregate)
+    positions = _hashable_positions(connection, keys)
+    hashable = frozenset(key.name for position, key in enumerate(keys) if position in positions)
+    looks_differ = any(_may_look_different(connection, key.type) for key in keys)
+    return StateTable(pgt_id, number, aggregate, hashable, looks_differ)
 
 
 def _lockable(connection: Connection, compiled: Compiled) -> tuple[Table, ...]:
@@ -78,7 +92,7 @@ def _upstream(connection: Connection, compiled: Compiled) -> frozenset[int]:
 
 def joined_aggregates(tree: Operator) -> frozenset[Aggregate]:
     """Aggregates below a join, whose groups are looked up by key."""
-    joins = [node for node in walk(tree) if isinstance(node, InnerJoin)]
+    joins = [node for node in walk(tree) if isinstance(node, InnerJoin | LeftJoin | Match)]
     return frozenset(node for join in joins for node in walk(join) if isinstance(node, Aggregate))
 
 

@@ -24,7 +24,7 @@ from psycopg import IsolationLevel
 from pgtrickle import db, failpoints
 from pgtrickle.apply import merge, stage
 from pgtrickle.capture import buffer, handover
-from pgtrickle.capture.window import NotCaptured, Pending, covers
+from pgtrickle.capture.window import NotCaptured, Pending
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.reader import StreamTable
@@ -46,7 +46,7 @@ from pgtrickle.refresh.tick import Moment, Tick, now
 from pgtrickle.refresh.window import Behind, Window, at_snapshot, await_decoder, extended, including, opened
 from pgtrickle.spark.facts import Facts
 from pgtrickle.spark.flow import Place
-from pgtrickle.spark.lower import Changed, Inseparable, Part
+from pgtrickle.spark.parts import Changed, Inseparable, Part
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -268,12 +268,13 @@ class _Refresh:
         )
 
     def _require_in_tick(self, stream: StreamTable) -> None:
-        """A tick may bring the table forward only: someone may have refreshed it since the snapshot was taken."""
+        """The tick's snapshot must have the table's last refresh: state is read there. One that began before the tick
+        may have committed after it, so frontiers alone do not tell."""
         if self.tick is None:
             return
-        for frontier in {stream.frontier, stream.since(True)}:
-            if not covers(self.tick.moment.snapshot, frontier):
-                raise NotInTick(self.pgt_id, "it was refreshed since the tick began")
+        then = catalog.by_id(self.connections.reader, self.pgt_id)
+        if then is None or (then.frontier, then.since(True)) != (stream.frontier, stream.since(True)):
+            raise NotInTick(self.pgt_id, "it was refreshed since the tick began")
 
     @contextmanager
     def _window(self, stream: StreamTable, prepared: Prepared, moment: Moment) -> Iterator[Window]:

@@ -11,21 +11,21 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from pgtrickle import failpoints
-from pgtrickle.apply import stage, state
+from pgtrickle.apply import first, stage, state
 from pgtrickle.db import Connection, scalar, statement
 from pgtrickle.errors import StateError
 from pgtrickle.model import quote
 from pgtrickle.postgres.weighted import Step, run_steps
 from pgtrickle.postgres.wire import WEIGHT, Wire, wire
-from pgtrickle.query.operators import Operator, Scan
+from pgtrickle.query.operators import Operator, Scan, TopK
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.facts import ctid_ranges
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.window import Window, copied, moved
 from pgtrickle.spark.evaluate import Evaluator
-from pgtrickle.spark.flow import Flow, LandAggregate, LandResult, Merged, Physical, Place, Read, ReadResult
+from pgtrickle.spark.flow import Flow, KeepFirst, LandAggregate, LandResult, Merged, Physical, Place, Read, ReadResult
 from pgtrickle.spark.land import to_driver, to_staging
-from pgtrickle.spark.lower import Part
+from pgtrickle.spark.parts import Part
 from pgtrickle.spark.worker import Snapshot
 
 _ARROW = {Wire.INTEGER: pa.int64(), Wire.BOOLEAN: pa.bool_(), Wire.TEXT: pa.string()}
@@ -54,12 +54,14 @@ class StageRunner:
         """Runs all stages; returns SQL of the result's weighted rows on the writer."""
         ranges = partial(self._ranges, parts=self._parallelism())
         evaluator = Evaluator(self.session, self.snapshot, self._late(), self.small, self._read_here, ranges)
-        evaluator.expect(s.input for s in physical.stages if not isinstance(s, ReadResult))
+        evaluator.expect(s.input for s in physical.stages if isinstance(s, LandAggregate | LandResult))
         try:
             for step in physical.stages:
                 match step:
                     case LandAggregate(number=number, input=flow, steps=steps):
                         self._merge(number, self._land(evaluator.frame(flow), flow, steps))
+                    case KeepFirst(number=number, top=top):
+                        self._keep_first(number, top)
                     case LandResult(input=flow, steps=steps):
                         few = self.whole or self.small  # then rows are added up where they land
                         frame = evaluator.frame(flow) if few else evaluator.consolidated(flow)
@@ -111,6 +113,7 @@ class StageRunner:
 
     def _merge(self, number: int, landed: str) -> None:
         kept = self.prepared.states[number]
+        assert isinstance(kept, state.StateTable)
         writer, reader = self.connections.writer, self.connections.reader
         if self.whole:
             state.rebuild(writer, kept, landed)
@@ -128,6 +131,12 @@ class StageRunner:
             copy = copied(self.window.connection(place), changes, self.connections.reader)
             self._moved[operator] = moved(operator, f"SELECT * FROM {copy}", 1)
         return self._moved[operator]
+
+    def _keep_first(self, number: int, top: TopK) -> None:
+        kept = self.prepared.states[number]
+        assert isinstance(kept, first.FirstRows)
+        writer, reader = self.connections.writer, self.connections.reader
+        first.keep(writer, reader, kept, self.prepared.table_below(top), self._after_window)
 
     def _read_here(self, flow: Read | Merged) -> pa.Table:
         """A leaf's rows: at the snapshot, or, of an aggregate below, from the transaction where alone they exist."""

@@ -29,7 +29,7 @@ from pgtrickle.model import quote
 from pgtrickle.query.operators import Scan
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.spark.flow import Place
-from pgtrickle.spark.lower import Part
+from pgtrickle.spark.parts import Part
 
 _UNREAD_S: Final = 2.0
 """A slot that no one reads for so long is not one whose decoder is just being started again."""

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from pgtrickle.postgres.wire import WEIGHT, quote_spark, spark_schema
 from pgtrickle.spark import worker
-from pgtrickle.spark.flow import RANGE, Concat, Flow, HashJoin, Lookup, Merged, Pair, Place, Read
+from pgtrickle.spark.flow import RANGE, Concat, Flow, HashJoin, Lookup, Merged, Place, Read, Together
 
 _SIDE = "side"
 _OTHER_WEIGHT = "other_w"
@@ -70,10 +70,11 @@ class Evaluator:
                 return self._read(flow)
             case Merged():
                 return self.session.createDataFrame(self.read_here(flow))
-            case Lookup(input=source, sql=sql):
-                return self._map(self.frame(source), worker.look_up(self.snapshot, sql), flow)
-            case Pair():
-                return self._pair(flow)
+            case Lookup(input=source, sql=sql, whole=whole):
+                frame = self.frame(source).coalesce(1) if whole else self.frame(source)
+                return self._map(frame, worker.look_up(self.snapshot, sql, whole=whole), flow)
+            case Together():
+                return self._together(flow)
             case HashJoin():
                 return self._hash_join(flow)
             case Concat(flows=flows):
@@ -98,13 +99,13 @@ class Evaluator:
     def _map(self, frame: DataFrame, function: Callable[[worker.Batches], worker.Batches], flow: Flow) -> DataFrame:
         return frame.mapInArrow(function, spark_schema(flow.columns))
 
-    def _pair(self, flow: Pair) -> DataFrame:
-        left, right = (
-            self.frame(side).withColumn(_SIDE, F.lit(number)) for number, side in enumerate((flow.left, flow.right))
-        )
-        together = left.unionByName(right, allowMissingColumns=True).coalesce(1)
-        of_left, of_right = ([column.name for column in side.columns] for side in (flow.left, flow.right))
-        return self._map(together, worker.pair_up(self.snapshot, flow.sql, of_left, of_right, _SIDE), flow)
+    def _together(self, flow: Together) -> DataFrame:
+        sides = [self.frame(part).withColumn(_SIDE, F.lit(number)) for number, part in enumerate(flow.flows)]
+        whole = sides[0]
+        for side in sides[1:]:
+            whole = whole.unionByName(side, allowMissingColumns=True)
+        columns = [[column.name for column in part.columns] for part in flow.flows]
+        return self._map(whole.coalesce(1), worker.send_together(self.snapshot, flow.sql, columns, _SIDE), flow)
 
     def _hash_join(self, flow: HashJoin) -> DataFrame:
         left = self.frame(flow.left)
@@ -126,8 +127,8 @@ def _inputs(flow: Flow) -> tuple[Flow, ...]:
     match flow:
         case Lookup(input=source):
             return (source,)
-        case Pair(left=left, right=right) | HashJoin(left=left, right=right):
+        case HashJoin(left=left, right=right):
             return (left, right)
-        case Concat(flows=flows):
+        case Concat(flows=flows) | Together(flows=flows):
             return flows
     return ()

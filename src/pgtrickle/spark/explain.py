@@ -8,14 +8,15 @@ from pgtrickle.spark.flow import (
     Concat,
     Flow,
     HashJoin,
+    KeepFirst,
     LandAggregate,
     LandResult,
     Lookup,
     Merged,
-    Pair,
     Physical,
     Read,
     ReadResult,
+    Together,
 )
 
 
@@ -30,6 +31,8 @@ def _stages(physical: Physical) -> Iterator[str]:
             case LandAggregate(number=number, input=flow):
                 yield f"{position}. land contributions to the groups of aggregate {number}"
                 yield from _flow(flow, 1)
+            case KeepFirst(number=number):
+                yield f"{position}. read the first rows {number}, and compare them with those kept"
             case LandResult(input=flow):
                 yield f"{position}. land the result"
                 yield from _flow(flow, 1)
@@ -48,10 +51,10 @@ def _flow(flow: Flow, depth: int) -> Iterator[str]:
         case Lookup(input=source, what=what):
             yield f"{pad}lookup {what} ({rows})"
             yield from _flow(source, depth + 1)
-        case Pair(left=left, right=right):
-            yield f"{pad}join both deltas ({rows})"
-            yield from _flow(left, depth + 1)
-            yield from _flow(right, depth + 1)
+        case Together(flows=flows):
+            yield f"{pad}send in one query ({rows})"
+            for part in flows:
+                yield from _flow(part, depth + 1)
         case HashJoin(left=left, right=right):
             yield f"{pad}hash join on Spark ({rows})"
             yield from _flow(left, depth + 1)

@@ -12,7 +12,7 @@ from enum import StrEnum
 from pgtrickle.model import Column, Table
 from pgtrickle.postgres.weighted import Step
 from pgtrickle.postgres.wire import send_rows
-from pgtrickle.query.operators import Aggregate
+from pgtrickle.query.operators import Aggregate, TopK
 
 RANGE = "/* pgtrickle: ctid range */ true"
 """Stands in a `Read`'s SQL where a task puts its share of the table."""
@@ -62,19 +62,22 @@ class Merged(Flow):
 
 @dataclass(frozen=True, slots=True)
 class Lookup(Flow):
-    """Each batch of `input` goes to PostgreSQL as arrays and comes back joined (`sql`), at the snapshot."""
+    """Each batch of `input` goes to PostgreSQL as arrays and comes back joined (`sql`), at the snapshot.
+
+    `whole`: all rows go as one batch, since what one row changes depends on the others.
+    """
 
     input: Flow
     sql: str
     what: str
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Pair(Flow):
-    """Two deltas joined with each other; PostgreSQL evaluates the condition."""
+class Together(Flow):
+    """Several deltas sent to PostgreSQL in one query, at the snapshot. Nothing comes of it if the first has no rows."""
 
-    left: Flow
-    right: Flow
+    flows: tuple[Flow, ...]
     sql: str
 
 
@@ -108,6 +111,14 @@ class LandAggregate:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepFirst:
+    """Stage: the first rows are read, from the state below or at the snapshot, and compared with those kept."""
+
+    number: int
+    top: TopK
+
+
+@dataclass(frozen=True, slots=True)
 class LandResult:
     """Stage: rows land in PostgreSQL and, after `steps`, are the result's rows."""
 
@@ -123,7 +134,7 @@ class ReadResult:
     aggregate: int
 
 
-Stage = LandAggregate | LandResult | ReadResult
+Stage = LandAggregate | KeepFirst | LandResult | ReadResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,17 +11,32 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pgtrickle.model import Column, Expr, quote
-from pgtrickle.postgres.aggregate import is_additive, outputs
-from pgtrickle.postgres.weighted import Group, Step, chain, rename, run_steps, weigh
+from pgtrickle.postgres.aggregate import is_additive
+from pgtrickle.postgres.weighted import Group, Step, chain, kept_rows, rename, run_steps, weigh
 from pgtrickle.postgres.wire import receive_arrays, send_rows, travels_as_itself, wire
 from pgtrickle.query import render
-from pgtrickle.query.operators import Aggregate, Equality, Filter, InnerJoin, Operator, Scan, UnionAll, walk
+from pgtrickle.query.operators import (
+    Aggregate,
+    Constant,
+    Equality,
+    Filter,
+    InnerJoin,
+    LeftJoin,
+    Match,
+    Operator,
+    Scan,
+    Stateful,
+    TopK,
+    UnionAll,
+    walk,
+)
 from pgtrickle.spark.facts import Facts
 from pgtrickle.spark.flow import (
     RANGE,
     Concat,
     Flow,
     HashJoin,
+    KeepFirst,
     LandAggregate,
     LandResult,
     Lookup,
@@ -38,7 +53,7 @@ def lower_full(tree: Operator, facts: Facts, merged: Callable[[int], str]) -> Ph
     """The physical plan of a full refresh; `merged` names the new state of an aggregate once landed."""
     lowering = FullLowering(tree, facts, merged)
     core, steps = chain(tree)
-    if isinstance(core, Aggregate):
+    if isinstance(core, Aggregate | TopK):
         number = lowering.land(core)
         lowering.stages.append(ReadResult(run_steps(lowering.finished(core, number), steps), number))
     else:
@@ -53,10 +68,10 @@ def whole_query(sql: str, columns: tuple[Column, ...], place: Place) -> Physical
     return Physical((LandResult(read),), ())
 
 
-def numbered(tree: Operator) -> dict[Aggregate, int]:
-    """The aggregates of a tree with the numbers their state tables bear."""
-    aggregates = dict.fromkeys(node for node in walk(tree) if isinstance(node, Aggregate))
-    return {aggregate: number for number, aggregate in enumerate(aggregates, start=1)}
+def numbered(tree: Operator) -> dict[Stateful, int]:
+    """What keeps state in a tree, with the numbers the state tables bear."""
+    stateful = dict.fromkeys(node for node in walk(tree) if isinstance(node, Aggregate | TopK))
+    return {node: number for number, node in enumerate(stateful, start=1)}
 
 
 @dataclass(slots=True)
@@ -67,10 +82,27 @@ class FullLowering:
     facts: Facts
     merged: Callable[[int], str]
     stages: list[Stage] = field(default_factory=list)
+    landed: set[int] = field(default_factory=set)
 
-    def land(self, aggregate: Aggregate) -> int:
-        """A stage for the aggregate. Additive ones are grouped where their rows are read, so that groups travel."""
-        number = numbered(self.tree)[aggregate]
+    def land(self, node: Stateful) -> int:
+        """A stage that makes the node's state, unless there is one."""
+        number = numbered(self.tree)[node]
+        if number not in self.landed:
+            self.landed.add(number)
+            if isinstance(node, TopK):
+                self._land_below(node.input)
+                self.stages.append(KeepFirst(number, node))
+            else:
+                self._land_aggregate(number, node)
+        return number
+
+    def _land_below(self, operator: Operator) -> None:
+        for below in walk(operator):
+            if isinstance(below, Aggregate | TopK):
+                self.land(below)
+
+    def _land_aggregate(self, number: int, aggregate: Aggregate) -> None:
+        """Additive ones are grouped where their rows are read, so that groups travel."""
         group = (Group.of(aggregate),) if is_additive(aggregate) else ()
         flow = self._grouped(aggregate, group) if group and self._splits(aggregate.input) else None
         if flow is None:
@@ -78,17 +110,15 @@ class FullLowering:
             self.stages.append(LandAggregate(number, aggregate, flow, (*pending, *group)))
         else:
             self.stages.append(LandAggregate(number, aggregate, flow))
-        return number
 
     def _splits(self, operator: Operator) -> bool:
-        """Whether the rows are a join of tables, the largest of which tasks can share among them."""
-        if any(isinstance(node, Aggregate | UnionAll) for node in walk(operator)):
+        """Whether the rows are a join of tables, one of which tasks can share among them."""
+        if any(isinstance(node, Aggregate | TopK | UnionAll) for node in walk(operator)) or not _shareable(operator):
             return False
         return self.facts.tables[self._largest(operator).table.oid].splittable
 
     def _largest(self, operator: Operator) -> Scan:
-        scans = [node for node in walk(operator) if isinstance(node, Scan)]
-        return max(scans, key=lambda scan: self.facts.rows(scan.table.oid))
+        return max(_shareable(operator), key=lambda scan: self.facts.rows(scan.table.oid))
 
     def _grouped(self, aggregate: Aggregate, group: tuple[Step, ...]) -> Flow:
         """Each task lets PostgreSQL join its share of the largest table with the others, and group."""
@@ -99,8 +129,8 @@ class FullLowering:
         size = self.facts.rows(split.table.oid)
         return Read(columns, size, grouped, f"groups of {split.table}", split.table.qualified)
 
-    def finished(self, aggregate: Aggregate, number: int) -> str:
-        return weigh(outputs(aggregate, f"SELECT * FROM {self.merged(number)}"), aggregate.names)
+    def finished(self, node: Stateful, number: int) -> str:
+        return weigh(kept_rows(node, self.merged(number)), node.names)
 
     def evaluated(self, operator: Operator) -> Flow:
         """The operator's rows with nothing pending."""
@@ -114,15 +144,20 @@ class FullLowering:
         match core:
             case Scan():
                 return self._scan(core, columns, steps), ()
+            case Constant():
+                relation = run_steps(weigh(render.select(core), core.names), steps)
+                return Read(columns, 10.0, relation, "constants"), ()
             case UnionAll(branches=branches):
                 flows = tuple(self.evaluated(rename(branch, core)) for branch in branches)
                 return concat(core.columns, flows), steps
-            case Aggregate():
+            case Aggregate() | TopK():
                 number = self.land(core)
                 sql = send_rows(run_steps(self.finished(core, number), steps), columns)
                 return Merged(columns, 1000.0, sql, number), ()
             case InnerJoin():
                 return self._join(core, columns, steps)
+            case LeftJoin() | Match():
+                return self._asked(core, columns, steps), ()
         raise TypeError(f"no full evaluation of {type(core).__name__}")
 
     def _scan(self, scan: Scan, columns: tuple[Column, ...], steps: tuple[Step, ...]) -> Flow:
@@ -135,13 +170,31 @@ class FullLowering:
         self, node: InnerJoin, columns: tuple[Column, ...], steps: tuple[Step, ...]
     ) -> tuple[Flow, tuple[Step, ...]]:
         keys = spark_keys(node.equalities, node.columns)
-        has_state = any(isinstance(below, Aggregate) for below in walk(node))
+        has_state = any(isinstance(below, Aggregate | TopK) for below in walk(node))
         if not keys and not has_state:
             relation = run_steps(weigh(render.select(node), node.names), steps)
             return Read(columns, 1000.0, relation, "a join evaluated by PostgreSQL"), ()
         left, right = self.evaluated(node.left), self.evaluated(node.right)
         joined = HashJoin(node.columns, max(left.rows, right.rows), left, right, keys)
         return joined, (*residual(node.condition, node.columns, keys, node.equalities), *steps)
+
+    def _asked(self, node: LeftJoin | Match, columns: tuple[Column, ...], steps: tuple[Step, ...]) -> Flow:
+        """Each task lets PostgreSQL join its share of a table that the left side reads; state below is built too."""
+        self._land_below(node)
+        shared = self._largest(node) if self._splits(node) else None
+        rows = render.select(node, leaf=lambda below: _in_range(below) if below is shared else None)
+        size = 1000.0 if shared is None else self.facts.rows(shared.table.oid)
+        split_by = None if shared is None else shared.table.qualified
+        relation = run_steps(weigh(rows, node.names), steps)
+        return Read(columns, size, relation, "a join evaluated by PostgreSQL", split_by)
+
+
+def _shareable(operator: Operator) -> list[Scan]:
+    """The tables of whose parts the operator's rows are the sum: not those on the right of a left or semi-join."""
+    if isinstance(operator, Scan):
+        return [operator]
+    inputs = (operator.left,) if isinstance(operator, LeftJoin | Match) else operator.inputs
+    return [scan for below in inputs for scan in _shareable(below)]
 
 
 def _in_range(scan: Scan) -> str:

@@ -6,57 +6,59 @@ joins, whichever `facts` say is cheaper. A side that keeps state is read from it
 before the window; any other side is read at the snapshot, which is after it. Where a rule asks for the other
 version, the difference is the join with that side's own delta. Called by `refresh/plan.py`.
 
-Of stream tables as sources the window may reach beyond the snapshot: they were refreshed after it. The snapshot
-then divides the window in an early and a late part, and a table as it is at the snapshot is after the one and before
-the other: it lacks the late part to be "after" the window, and has the early part too much to be "before" it.
+Of stream tables as sources the window may reach beyond the snapshot, which then divides it in an early and a late part
+(`parts.py`): a table as it is at the snapshot is after the one and before the other. An aggregate's delta cannot be
+divided, since its state is merged once: where that would be needed, the plan is `Inseparable`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import StrEnum
 
-from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus, is_empty
+from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus, Rematch, TopKDelta, after, is_empty
 from pgtrickle.delta.differentiate import differentiate
-from pgtrickle.model import Expr, Table
-from pgtrickle.postgres import aggregate as aggregate_sql
-from pgtrickle.postgres.weighted import Group, Step, both, chain, join, rename, run_steps, weigh
-from pgtrickle.postgres.wire import receive_arrays, send_rows
+from pgtrickle.model import Table, quote
+from pgtrickle.postgres import matching
+from pgtrickle.postgres.weighted import Group, Step, chain, join, join_each, kept_rows, rename, run_steps, weigh
+from pgtrickle.postgres.wire import WEIGHT, receive_arrays, send_rows
 from pgtrickle.query import render
-from pgtrickle.query.operators import Aggregate, Equality, InnerJoin, Operator, Scan, UnionAll, walk
+from pgtrickle.query.operators import (
+    Aggregate,
+    Equality,
+    InnerJoin,
+    LeftJoin,
+    Match,
+    Operator,
+    Scan,
+    TopK,
+    UnionAll,
+    walk,
+)
 from pgtrickle.spark.facts import Facts, ReadCost, read_cost
 from pgtrickle.spark.flow import (
     Choice,
     Flow,
     HashJoin,
+    KeepFirst,
     LandAggregate,
     LandResult,
     Lookup,
     Merged,
-    Pair,
     Physical,
     Place,
     Read,
     ReadResult,
     Stage,
+    Together,
 )
 from pgtrickle.spark.full import FullLowering, concat, evaluate_steps, numbered, residual, spark_keys
+from pgtrickle.spark.parts import Changed, Inseparable, Part, Point, end_of, gap
+from pgtrickle.spark.spine import Meeting, On, Spine, flipped, halves, meeting, mixes_versions, spines
 
 LARGE_WINDOW = 40_000
-"""Weighted rows (two an update) above which each task's query joins its share of the buffer with the table it meets."""
-
-
-class Part(StrEnum):
-    """The window, or what of it came before or after the snapshot that tables are read at."""
-
-    WHOLE = "whole"
-    EARLY = "early"
-    LATE = "late"
-
-
-class Inseparable(Exception):
-    """The plan would need an aggregate as it was at the snapshot, in the middle of the window: no state has that."""
+"""Weighted rows (two an update) up to which one query takes a delta through all its joins. Above, tasks join table by
+table, each its share of the buffer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,28 +73,17 @@ class Names:
     merged: Callable[[int], str]
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """The tables that have changes up to the snapshot, and those that have some after it."""
-
-    early: frozenset[int]
-    late: frozenset[int] = frozenset()
-
-    def within(self, part: Part) -> frozenset[int]:
-        return {Part.WHOLE: self.early | self.late, Part.EARLY: self.early, Part.LATE: self.late}[part]
-
-
 def lower_delta(tree: Operator, changed: Changed, facts: Facts, names: Names) -> Physical:
     """The physical plan of a differential refresh in which the tables `changed` have changes."""
     return _DeltaLowering(tree, changed, facts, names).physical()
 
 
 @dataclass(frozen=True, slots=True)
-class _On:
-    """How a delta (left) meets an operand (right)."""
+class _Correction:
+    """Rows to add to a version at hand (sign 1), or to take from it (sign −1)."""
 
-    condition: Expr | None
-    equalities: tuple[Equality, ...]
+    flow: Flow
+    sign: int
 
 
 @dataclass(slots=True)
@@ -108,19 +99,27 @@ class _DeltaLowering:
     def physical(self) -> Physical:
         plan = differentiate(self.tree, self.changed.within(Part.WHOLE))
         core, steps = chain(plan)
-        if isinstance(core, AggregateDelta):
+        if isinstance(core, AggregateDelta | TopKDelta):
             number = self._land(core)
             self.stages.append(ReadResult(run_steps(self.names.merged(number), steps), number))
         else:
             self.stages.append(LandResult(self._flow(plan, ())))
         return Physical(tuple(self.stages), tuple(dict.fromkeys(self.choices)))
 
-    def _land(self, node: AggregateDelta) -> int:
-        number = numbered(self.tree)[node.aggregate]
+    def _land(self, node: AggregateDelta | TopKDelta) -> int:
+        """A stage that merges the delta into the node's state, unless there is one."""
+        kept = node.aggregate if isinstance(node, AggregateDelta) else node.top
+        number = numbered(self.tree)[kept]
         if number not in self.landed:
             self.landed.add(number)
-            flow = self._flow(node.delta, (Group.of(node.aggregate),))
-            self.stages.append(LandAggregate(number, node.aggregate, flow))
+            if isinstance(node, AggregateDelta):
+                flow = self._flow(node.delta, (Group.of(node.aggregate),))
+                self.stages.append(LandAggregate(number, node.aggregate, flow))
+            else:
+                for below in walk(node.delta):
+                    if isinstance(below, AggregateDelta | TopKDelta):
+                        self._land(below)
+                self.stages.append(KeepFirst(number, node.top))
         return number
 
     def _flow(self, plan: Operator, above: tuple[Step, ...], part: Part = Part.WHOLE) -> Flow:
@@ -138,64 +137,172 @@ class _DeltaLowering:
                 return concat(columns, tuple(self._flow(term, steps, part) for term in terms))
             case UnionAll(branches=branches):
                 return concat(columns, tuple(self._flow(rename(branch, core), steps, part) for branch in branches))
-            case AggregateDelta():
-                if part is not Part.WHOLE:
-                    raise Inseparable
-                number = self._land(core)
-                sql = send_rows(run_steps(self.names.merged(number), steps), columns)
-                return Merged(columns, 1000.0, sql, number)
+            case AggregateDelta() | TopKDelta():
+                return self._merged(core, steps, part)
             case InnerJoin():
                 return self._join(core, steps, part)
+            case LeftJoin() | Match():
+                return self._probe(core, steps, part)
+            case Rematch():
+                return self._rematch(core, steps, part)
         raise TypeError(f"not a delta plan: {type(core).__name__}")
 
+    def _merged(self, node: AggregateDelta | TopKDelta, steps: tuple[Step, ...], part: Part) -> Flow:
+        """What the stage of a node with state left: its delta of the whole window, and of no less."""
+        kept = node.aggregate if isinstance(node, AggregateDelta) else node.top
+        if self.changed.divides((table.oid for table in _tables(kept)), part):
+            raise Inseparable
+        number = self._land(node)
+        columns = steps[-1].columns if steps else node.columns
+        sql = send_rows(run_steps(self.names.merged(number), steps), columns)
+        rows = 2.0 if isinstance(kept, Aggregate) and not kept.keys else 1000.0  # −old +new
+        return Merged(columns, rows, sql, number)
+
     def _join(self, node: InnerJoin, steps: tuple[Step, ...], part: Part) -> Flow:
-        if isinstance(node.right, After | Before):
-            delta, side, equalities = node.left, node.right, node.equalities
-        elif isinstance(node.left, After | Before):
-            delta, side, equalities = node.right, node.left, _flipped(node.equalities)
-        else:
-            raise TypeError("a join of a delta plan has one side that is not a delta")
-        return self._against(self._flow(delta, (), part), side, _On(node.condition, equalities), steps, part)
+        """Small windows: a query for each term. Large ones: join by join, so that tasks share the work."""
+        if 2.0 * sum(self.facts.changes.values()) <= LARGE_WINDOW:
+            terms = tuple(self._spine(term, part) for term in spines(node, steps))
+            return concat(terms[0].columns, terms)
+        delta, met = meeting(node)
+        return self._against(self._flow(delta, (), part), met, steps, part)
 
-    def _against(self, flow: Flow, side: After | Before, on: _On, steps: tuple[Step, ...], part: Part) -> Flow:
+    def _spine(self, spine: Spine, part: Part) -> Flow:
+        """A delta, all it meets, and the steps between and above, in one query."""
+        flow = self._flow(spine.delta, (), part)
+        sent, relation, columns = [flow], receive_arrays(flow.columns), flow.columns
+        for met in spine.parts:
+            if not isinstance(met, Meeting):
+                relation, columns = run_steps(relation, (met,)), met.columns
+                continue
+            operand = met.side.operator
+            other, at_hand = self._at_hand(operand)
+            self._choose_lookup(operand, flow, met.on.equalities, at_hand)
+            own = self._to(met.side, part, at_hand)
+            names = [column.name for column in columns]
+            if own is None:
+                relation = join(relation, names, other, operand.names, met.on.condition)
+            else:
+                sent.append(own.flow)
+                others = (other, _sent_last(sent, own.sign))
+                if self._finds_by_key(operand, met.on.equalities, at_hand):
+                    relation = join_each(relation, names, others, operand.names, met.on.condition)
+                else:
+                    relation = join(relation, names, " UNION ALL ".join(others), operand.names, met.on.condition)
+            columns += operand.columns
+        return Together(columns, flow.rows, tuple(sent), send_rows(relation, columns))
+
+    def _against(self, flow: Flow, met: Meeting, steps: tuple[Step, ...], part: Part) -> Flow:
         """ΔX ⋈ side: the version at hand, corrected by ΔX ⋈ Δside where the rule asks for another one."""
-        operand, wants_after = side.operator, isinstance(side, After)
-        core, own_steps = chain(operand)
-        if isinstance(core, Aggregate):
-            if part is not Part.WHOLE:
-                raise Inseparable
-            at_hand, gap = self._state(flow, core, own_steps, operand, on, steps), Part.WHOLE if wants_after else None
-        elif _mixes_versions(operand):
-            return self._split(flow, side, on, steps, part)
-        else:
-            at_hand, gap = self._tables(flow, operand, on, steps), _gap(part, wants_after=wants_after)
-        own_delta = None if gap is None else differentiate(operand, self.changed.within(gap))
-        if gap is None or own_delta is None or is_empty(own_delta):
-            return at_hand
-        correction = self._pair(flow, self._flow(own_delta, (), gap), on, steps, sign=1 if wants_after else -1)
-        return concat(at_hand.columns, (at_hand, correction))
+        operand = met.side.operator
+        is_state = isinstance(chain(operand)[0], Aggregate | TopK)
+        if not is_state and mixes_versions(operand):
+            first, second = halves(met)
+            return self._against(self._against(flow, first, (), part), second, steps, part)
+        joined = self._state(flow, operand, met.on, steps) if is_state else self._tables(flow, operand, met.on, steps)
+        own = self._to(met.side, part, Point.START if is_state else Point.SNAPSHOT)
+        if own is None:
+            return joined
+        return concat(joined.columns, (joined, self._pair(flow, own.flow, met.on, steps, own.sign)))
 
-    def _state(
-        self,
-        flow: Flow,
-        core: Aggregate,
-        own_steps: tuple[Step, ...],
-        operand: Operator,
-        on: _On,
-        steps: tuple[Step, ...],
-    ) -> Flow:
+    def _probe(self, node: LeftJoin | Match, steps: tuple[Step, ...], part: Part) -> Flow:
+        """The rows of a delta, each with what the other side has for it."""
+        side = node.right
+        if not isinstance(side, After | Before):
+            raise TypeError("the right side of a join of a delta is no delta")
+        flow = self._flow(node.left, (), part)
+        right, at_hand = self._at_hand(side.operator)
+        self._choose_lookup(side.operator, flow, node.equalities, at_hand)
+        columns = steps[-1].columns if steps else node.columns
+        received = receive_arrays(flow.columns)
+        own = self._to(side, part, at_hand)
+        if own is None:
+            joined = run_steps(matching.probe(node, received, right), steps)
+            return Lookup(columns, flow.rows, flow, send_rows(joined, columns), _names(side.operator))
+        also_received = receive_arrays(own.flow.columns, first=len(flow.columns) + 2)
+        joined = run_steps(matching.probe(node, received, right, also_received, own.sign), steps)
+        return Together(columns, flow.rows, (flow, own.flow), send_rows(joined, columns))
+
+    def _rematch(self, node: Rematch, steps: tuple[Step, ...], part: Part) -> Flow:
+        """What a delta of the right side changes for the rows of the left side that it matches."""
+        flow = self._flow(node.delta, (), part)
+        sent = [flow]
+        left, left_at_hand = self._at_hand(node.left.operator)
+        self._choose_lookup(node.left.operator, flow, flipped(node.join.equalities), left_at_hand)
+        lefts = [left]
+        own = self._to(node.left, part, left_at_hand)
+        if own is not None:
+            sent.append(own.flow)
+            lefts.append(_sent_last(sent, own.sign))
+        right, right_at_hand = self._at_hand(node.join.right)
+        lacking = self._lacking(node.join.right, part, right_at_hand, sent)
+        keys = matching.usable_keys(node.join)
+        joined = matching.rematch(node.join, lefts, right, receive_arrays(flow.columns), keys, lacking)
+        columns = steps[-1].columns if steps else node.columns
+        sql = send_rows(run_steps(joined, steps), columns)
+        if len(sent) > 1:
+            return Together(columns, flow.rows, tuple(sent), sql)
+        return Lookup(columns, flow.rows, flow, sql, _names(node.join), whole=True)
+
+    def _lacking(self, right: Operator, part: Part, at_hand: Point, sent: list[Flow]) -> str | None:
+        """What the right side at hand lacks to be as after that part: nothing, its whole delta, or what is sent too."""
+        if self._between(right, at_hand, end_of(part, after=True)) is None:
+            return None
+        if self._between(right, at_hand, end_of(part, after=False)) is None:
+            return matching.OWN
+        own = self._to(after(right), part, at_hand)
+        assert own is not None
+        sent.append(own.flow)
+        return _sent_last(sent, own.sign)
+
+    def _to(self, side: After | Before, part: Part, at_hand: Point) -> _Correction | None:
+        """What makes the version at hand the one that a plan of that part asks for."""
+        found = self._between(side.operator, at_hand, end_of(part, after=isinstance(side, After)))
+        if found is None:
+            return None
+        plan, between, sign = found
+        return _Correction(self._flow(plan, (), between), sign)
+
+    def _between(self, operand: Operator, at_hand: Point, wanted: Point) -> tuple[Operator, Part, int] | None:
+        """The delta plan that leads from one point to the other, its part of the window, and its sign; None if ∅."""
+        between = gap(at_hand, wanted)
+        if between is None:
+            return None
+        plan = differentiate(operand, self.changed.within(between.part))
+        return None if is_empty(plan) else (plan, between.part, between.sign)
+
+    def _at_hand(self, operand: Operator) -> tuple[str, Point]:
+        """An operand's rows, weighted, and of when they are: state is of the start, tables are of the snapshot."""
+        core, steps = chain(operand)
+        if isinstance(core, Aggregate | TopK):
+            kept = kept_rows(core, self.names.state(numbered(self.tree)[core]))
+            return run_steps(weigh(kept, core.names), steps), Point.START
+        return weigh(render.select(operand), operand.names), Point.SNAPSHOT
+
+    def _choose_lookup(self, operand: Operator, flow: Flow, keys: tuple[Equality, ...], at_hand: Point) -> None:
+        if at_hand is Point.SNAPSHOT:
+            scans = tuple(node for node in walk(operand) if isinstance(node, Scan))
+            self._choose(operand, "lookup", read_cost(self.facts, flow.rows, scans, keys), flow)
+        else:
+            self.choices.append(Choice(_tables(operand), "lookup", "in the aggregate's state"))
+
+    def _finds_by_key(self, operand: Operator, keys: tuple[Equality, ...], at_hand: Point) -> bool:
+        """Whether an index finds an operand's rows by the keys; state has one on each key."""
+        scans = tuple(node for node in walk(operand) if isinstance(node, Scan))
+        is_state = at_hand is Point.START
+        return bool(keys) and (is_state or read_cost(self.facts, 1.0, scans, keys).index is not None)
+
+    def _state(self, flow: Flow, operand: Operator, on: On, steps: tuple[Step, ...]) -> Flow:
         """The delta joined with what an aggregate was before the window."""
-        kept = f"SELECT * FROM {self.names.state(numbered(self.tree)[core])}"
-        relation = run_steps(weigh(aggregate_sql.outputs(core, kept), core.names), own_steps)
+        relation, _ = self._at_hand(operand)
         self.choices.append(Choice(_tables(operand), "lookup", "in the aggregate's state"))
         return self._lookup(flow, relation, operand, on, steps, rows_per_key=1.0)
 
-    def _tables(self, flow: Flow, operand: Operator, on: _On, steps: tuple[Step, ...]) -> Flow:
+    def _tables(self, flow: Flow, operand: Operator, on: On, steps: tuple[Step, ...]) -> Flow:
         """The delta joined with an operand at the snapshot, by lookup or scan."""
         scans = tuple(node for node in walk(operand) if isinstance(node, Scan))
         cost = read_cost(self.facts, flow.rows, scans, on.equalities)
         keys = spark_keys(on.equalities, flow.columns + operand.columns)
-        if any(isinstance(node, Aggregate) for node in walk(operand)):
+        if any(isinstance(node, Aggregate | TopK) for node in walk(operand)):
             keys = ()  # its groups are PostgreSQL's to compute: a scan is of tables
         if keys and not cost.prefers_lookup:
             self._choose(operand, "scan", cost, flow)
@@ -214,64 +321,39 @@ class _DeltaLowering:
         )
 
     def _lookup(
-        self, flow: Flow, relation: str, operand: Operator, on: _On, steps: tuple[Step, ...], rows_per_key: float
+        self, flow: Flow, relation: str, operand: Operator, on: On, steps: tuple[Step, ...], rows_per_key: float
     ) -> Flow:
         """The delta's rows travel to the operand; from a large window, whose tasks read the buffer, they need not."""
         names = [column.name for column in flow.columns]
         columns = steps[-1].columns if steps else flow.columns + operand.columns
-        what = ", ".join(str(table) for table in _tables(operand))
+        what = _names(operand)
         rows = flow.rows * max(rows_per_key, 1.0)
         if isinstance(flow, Read) and flow.rows > LARGE_WINDOW and flow.place is Place.SNAPSHOT:
             joined = join(flow.relation, names, relation, operand.names, on.condition)
-            whole = f"{flow.what}, joined with {what}"
-            return Read(columns, rows, run_steps(joined, steps), whole, flow.split_by)
+            return Read(columns, rows, run_steps(joined, steps), f"{flow.what}, joined with {what}", flow.split_by)
         joined = join(receive_arrays(flow.columns), names, relation, operand.names, on.condition)
         return Lookup(columns, rows, flow, send_rows(run_steps(joined, steps), columns), what)
 
-    def _pair(self, left: Flow, right: Flow, on: _On, steps: tuple[Step, ...], sign: int) -> Flow:
+    def _pair(self, left: Flow, right: Flow, on: On, steps: tuple[Step, ...], sign: int) -> Flow:
         """ΔX ⋈ Δside, both sent to PostgreSQL, which evaluates the condition."""
         first = receive_arrays(left.columns)
         second = receive_arrays(right.columns, first=len(left.columns) + 2)
         names = [column.name for column in left.columns], [column.name for column in right.columns]
         joined = join(first, names[0], second, names[1], on.condition, sign)
         columns = steps[-1].columns if steps else left.columns + right.columns
-        return Pair(columns, left.rows, left, right, send_rows(run_steps(joined, steps), columns))
-
-    def _split(self, flow: Flow, side: After | Before, on: _On, steps: tuple[Step, ...], part: Part) -> Flow:
-        """ΔX ⋈ (A ⋈ B) as (ΔX ⋈ A) ⋈ B: each part is read in its own way."""
-        operand, version = side.operator, type(side)
-        assert isinstance(operand, InnerJoin)
-        near, far, equalities = operand.left, operand.right, operand.equalities
-        if any(set(e.right.columns) <= set(far.names) for e in on.equalities):
-            near, far, equalities = far, near, _flipped(equalities)
-        keys = tuple(e for e in on.equalities if set(e.right.columns) <= set(near.names))
-        halfway = self._against(flow, version(near.columns, near), _On(_all_hold(keys), keys), (), part)
-        condition = both(on.condition, operand.condition)
-        return self._against(halfway, version(far.columns, far), _On(condition, equalities), steps, part)
+        return Together(columns, left.rows, (left, right), send_rows(run_steps(joined, steps), columns))
 
 
-def _gap(part: Part, *, wants_after: bool) -> Part | None:
-    """What tables at the snapshot lack to be after that part of the window, or have too much to be before it."""
-    if wants_after:
-        return None if part is Part.EARLY else Part.LATE
-    return None if part is Part.LATE else Part.EARLY
+def _sent_last(sent: list[Flow], sign: int) -> str:
+    """The rows of the delta that was sent last, to be added or taken away."""
+    own = sent[-1]
+    first = 1 + sum(len(flow.columns) + 1 for flow in sent[:-1])
+    columns = [*(quote(column.name) for column in own.columns), f"{sign} * {WEIGHT} AS {WEIGHT}"]
+    return f"SELECT {', '.join(columns)} FROM ({receive_arrays(own.columns, first=first)}) AS own"
 
 
-def _mixes_versions(operand: Operator) -> bool:
-    """Whether the operand joins tables (read after the window) with state (kept from before it)."""
-    return isinstance(operand, InnerJoin) and any(isinstance(node, Aggregate) for node in walk(operand))
-
-
-def _flipped(equalities: tuple[Equality, ...]) -> tuple[Equality, ...]:
-    return tuple(Equality(equality.right, equality.left) for equality in equalities)
-
-
-def _all_hold(equalities: tuple[Equality, ...]) -> Expr | None:
-    condition: Expr | None = None
-    for equality in equalities:
-        columns = equality.left.columns + equality.right.columns
-        condition = both(condition, Expr(f"{equality.left.sql} = {equality.right.sql}", columns))
-    return condition
+def _names(operand: Operator) -> str:
+    return ", ".join(str(table) for table in _tables(operand))
 
 
 def _tables(operand: Operator) -> tuple[Table, ...]:

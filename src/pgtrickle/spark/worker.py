@@ -86,12 +86,12 @@ def read_queries(snapshot: Snapshot) -> Callable[[Batches], Batches]:
     return run
 
 
-def look_up(snapshot: Snapshot, sql: str) -> Callable[[Batches], Batches]:
-    """Sends each batch to PostgreSQL as one array a column, and yields what the query makes of it."""
+def look_up(snapshot: Snapshot, sql: str, *, whole: bool = False) -> Callable[[Batches], Batches]:
+    """Sends each batch, or all as one, to PostgreSQL as an array a column, and yields what the query makes of it."""
 
     def run(batches: Batches) -> Batches:
         with snapshot.cursor() as cursor:
-            for batch in batches:
+            for batch in _together(batches) if whole else batches:
                 if batch.num_rows:
                     cursor.execute(sql, parameters=_arrays(batch.columns))
                     yield from cursor.fetch_record_batch()
@@ -99,20 +99,25 @@ def look_up(snapshot: Snapshot, sql: str) -> Callable[[Batches], Batches]:
     return run
 
 
-def pair_up(snapshot: Snapshot, sql: str, left: list[str], right: list[str], side: str) -> Callable[[Batches], Batches]:
-    """Sends the rows of both deltas (told apart by the `side` column) in one query."""
+def _together(batches: Batches) -> Batches:
+    rows = list(batches)
+    if rows:
+        yield from pa.Table.from_batches(rows).combine_chunks().to_batches()
+
+
+def send_together(snapshot: Snapshot, sql: str, columns: list[list[str]], side: str) -> Callable[[Batches], Batches]:
+    """Sends the rows of several deltas (told apart by the `side` column) in one query, if the first has any."""
 
     def run(batches: Batches) -> Batches:
         rows = list(batches)
         if not rows:
             return
         table = pa.Table.from_batches(rows)
-        is_left = pa.compute.equal(table[side], 0)
         parts = [
-            table.filter(is_left).select([*left, WEIGHT]),
-            table.filter(pa.compute.invert(is_left)).select([*right, WEIGHT]),
+            table.filter(pa.compute.equal(table[side], number)).select([*names, WEIGHT])
+            for number, names in enumerate(columns)
         ]
-        if not all(part.num_rows for part in parts):
+        if not parts[0].num_rows:
             return
         with snapshot.cursor() as cursor:
             cursor.execute(sql, parameters=_arrays([c.combine_chunks() for part in parts for c in part.columns]))

@@ -11,7 +11,19 @@ from dataclasses import replace
 from sqlglot import exp
 
 from pgtrickle.query.expression import node_of, referenced, substitute
-from pgtrickle.query.operators import Aggregate, Filter, InnerJoin, Operator, Project, UnionAll
+from pgtrickle.query.operators import (
+    Aggregate,
+    Expand,
+    Filter,
+    InnerJoin,
+    LeftJoin,
+    Match,
+    Operator,
+    Project,
+    Repeat,
+    TopK,
+    UnionAll,
+)
 
 
 def merge_projects(tree: Operator) -> Operator:
@@ -27,9 +39,9 @@ def _merge(operator: Operator) -> Operator:
                 expressions = tuple(substitute(part, meaning) for part in operator.expressions)
                 return Project(operator.columns, below.input, expressions)
             return replace(operator, input=below)
-        case Filter() | Aggregate():
+        case Filter() | Aggregate() | Repeat() | TopK() | Expand():
             return replace(operator, input=_merge(operator.input))
-        case InnerJoin():
+        case InnerJoin() | LeftJoin() | Match():
             return replace(operator, left=_merge(operator.left), right=_merge(operator.right))
         case UnionAll():
             return replace(operator, branches=tuple(_merge(branch) for branch in operator.branches))

@@ -2,8 +2,8 @@
 
     a × b × c, a.x = c.x, c.y = b.y   becomes   (a ⋈ c) ⋈ b
 
-So comma joins turn into equi-joins. An input that holds an aggregate comes after those that hold none, as long as
-that needs no cross product. Otherwise the order of the text is kept.
+So comma joins turn into equi-joins. Left joins, semi-joins and the like stay where they are. An input that holds an
+aggregate comes after those that hold none, as long as that needs no cross product. Otherwise the text's order is kept.
 """
 
 from __future__ import annotations
@@ -13,7 +13,21 @@ from dataclasses import replace
 
 from pgtrickle.model import Expr
 from pgtrickle.query.expression import conjunction, conjuncts, equality_sides
-from pgtrickle.query.operators import Aggregate, Equality, Filter, InnerJoin, Operator, Project, UnionAll, walk
+from pgtrickle.query.operators import (
+    Aggregate,
+    Equality,
+    Expand,
+    Filter,
+    InnerJoin,
+    LeftJoin,
+    Match,
+    Operator,
+    Project,
+    Repeat,
+    TopK,
+    UnionAll,
+    walk,
+)
 
 
 def order_joins(tree: Operator) -> Operator:
@@ -25,9 +39,27 @@ def _order(operator: Operator) -> Operator:
         case InnerJoin():
             inputs, conditions = _flatten(operator)
             return _join_all([_order(part) for part in inputs], conditions)
+        case LeftJoin():
+            left, right = _order(operator.left), _order(operator.right)
+            equalities = _equalities(left, right, operator.condition)
+            return LeftJoin(left.columns + right.columns, left, right, operator.condition, equalities)
+        case Match():
+            left, right = _order(operator.left), _order(operator.right)
+            mark = () if operator.mark is None else (operator.mark,)
+            equalities = _equalities(left, right, operator.condition)
+            return Match(left.columns + mark, left, right, operator.condition, operator.kind, equalities)
         case Filter():
             below = _order(operator.input)
             return Filter(below.columns, below, operator.condition)
+        case Repeat():
+            below = _order(operator.input)
+            return Repeat(below.columns, below, operator.times)
+        case Expand():
+            below = _order(operator.input)
+            return Expand(below.columns + operator.made, below, operator.call, operator.outer)
+        case TopK():
+            below = _order(operator.input)
+            return TopK(below.columns, below, operator.order, operator.limit, operator.offset)
         case Project() | Aggregate():
             return replace(operator, input=_order(operator.input))
         case UnionAll():
@@ -67,9 +99,13 @@ def _distance(joined: Operator, part: Operator, conditions: Sequence[Expr]) -> i
 
 
 def _join(left: Operator, right: Operator, conditions: Sequence[Expr]) -> InnerJoin:
-    found = (_equality(left, right, condition) for condition in conditions)
-    equalities = tuple(equality for equality in found if equality is not None)
-    return InnerJoin(left.columns + right.columns, left, right, conjunction(conditions), equalities)
+    condition = conjunction(conditions)
+    return InnerJoin(left.columns + right.columns, left, right, condition, _equalities(left, right, condition))
+
+
+def _equalities(left: Operator, right: Operator, condition: Expr | None) -> tuple[Equality, ...]:
+    found = (_equality(left, right, part) for part in (() if condition is None else conjuncts(condition)))
+    return tuple(equality for equality in found if equality is not None)
 
 
 def _equality(left: Operator, right: Operator, condition: Expr) -> Equality | None:

@@ -11,12 +11,18 @@ from pgtrickle.model import Expr
 from pgtrickle.query.expression import referenced
 from pgtrickle.query.operators import (
     Aggregate,
+    Constant,
+    Expand,
     Filter,
     InnerJoin,
+    LeftJoin,
     MalformedTree,
+    Match,
     Operator,
     Project,
+    Repeat,
     Scan,
+    TopK,
     UnionAll,
 )
 
@@ -39,11 +45,29 @@ def _prune(operator: Operator, needed: Collection[str]) -> Operator:
             pruned = _prune_project(operator, needed)
             idle = all(referenced(part) == name for part, name in zip(pruned.expressions, pruned.names, strict=True))
             return pruned.input if idle else pruned
-        case InnerJoin():
-            read = {*needed, *(() if operator.condition is None else operator.condition.columns)}
+        case InnerJoin() | LeftJoin():
+            read = {*needed, *_read_by(operator)}
             left, right = _prune(operator.left, read), _prune(operator.right, read)
             columns = left.columns + right.columns
-            return InnerJoin(columns, left, right, operator.condition, operator.equalities)
+            return type(operator)(columns, left, right, operator.condition, operator.equalities)
+        case Match():
+            return _prune_match(operator, needed)
+        case Repeat():
+            below = _prune(operator.input, {*needed, operator.times})
+            return Repeat(below.columns, below, operator.times)
+        case Constant():
+            return operator
+        case Expand():
+            below = _prune(operator.input, {*needed, *operator.call.columns})
+            return Expand(below.columns + operator.made, below, operator.call, operator.outer)
+        case TopK():  # all columns take part in the order
+            return TopK(
+                operator.columns,
+                _prune(operator.input, operator.names),
+                operator.order,
+                operator.limit,
+                operator.offset,
+            )
         case Aggregate():
             return _prune_aggregate(operator, needed)
         case UnionAll():
@@ -56,6 +80,20 @@ def _prune_project(project: Project, needed: Collection[str]) -> Project:
     expressions = tuple(project.expressions[index] for index in kept)
     below = _prune(project.input, _read(expressions))
     return Project(tuple(project.columns[index] for index in kept), below, expressions)
+
+
+def _prune_match(match: Match, needed: Collection[str]) -> Operator:
+    """An answer that nobody reads is not looked for."""
+    if match.mark is not None and match.mark.name not in needed:
+        return _prune(match.left, needed)
+    left = _prune(match.left, {*needed, *_read_by(match)})
+    right = _prune(match.right, _read_by(match))
+    mark = () if match.mark is None else (match.mark,)
+    return Match(left.columns + mark, left, right, match.condition, match.kind, match.equalities)
+
+
+def _read_by(join: InnerJoin | LeftJoin | Match) -> tuple[str, ...]:
+    return () if join.condition is None else join.condition.columns
 
 
 def _prune_aggregate(aggregate: Aggregate, needed: Collection[str]) -> Aggregate:

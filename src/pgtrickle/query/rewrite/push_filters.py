@@ -3,8 +3,10 @@
     σ_p(L ⋈ R)  =  σ_p(L) ⋈ R            p reads columns of L only
     σ_p(π(R))   =  π(σ_p∘π(R))
     σ_p(A + B)  =  σ_p(A) + σ_p(B)
+    σ_p(L ⟕ R)  =  σ_p(L) ⟕ R            p reads columns of L only; the same for ⋉, ▷ and the mark
+    L ⟕_q R     =  L ⟕ σ_q(R)            q reads columns of R only; the same for ⋉, ▷ and the mark
 
-It stops above aggregates. Conjuncts keep their order, as PostgreSQL does when it pushes them down itself.
+It stops above aggregates and LIMIT. Conjuncts keep their order, as PostgreSQL does when it pushes them down itself.
 """
 
 from __future__ import annotations
@@ -14,7 +16,19 @@ from dataclasses import replace
 
 from pgtrickle.model import Expr
 from pgtrickle.query.expression import conjunction, conjuncts, reference, substitute
-from pgtrickle.query.operators import Aggregate, Filter, InnerJoin, Operator, Project, UnionAll
+from pgtrickle.query.operators import (
+    Aggregate,
+    Expand,
+    Filter,
+    InnerJoin,
+    LeftJoin,
+    Match,
+    Operator,
+    Project,
+    Repeat,
+    TopK,
+    UnionAll,
+)
 
 
 def push_filters(tree: Operator) -> Operator:
@@ -34,7 +48,18 @@ def _push(operator: Operator, pending: Sequence[Expr]) -> Operator:
             return replace(operator, branches=tuple(_push_branch(operator, b, pending) for b in operator.branches))
         case InnerJoin():
             return _push_join(operator, pending)
-        case Aggregate():
+        case Expand():
+            known = set(operator.input.names)
+            lower = [part for part in pending if part.columns and known.issuperset(part.columns)]
+            made = _push(operator.input, lower)
+            pushed = Expand(made.columns + operator.made, made, operator.call, operator.outer)
+            return _filtered(pushed, [part for part in pending if part not in lower])
+        case LeftJoin() | Match():
+            return _push_one_sided(operator, pending)
+        case Repeat():
+            filtered = _push(operator.input, pending)
+            return Repeat(filtered.columns, filtered, operator.times)
+        case Aggregate() | TopK():
             return _filtered(replace(operator, input=_push(operator.input, ())), pending)
     return _filtered(operator, pending)
 
@@ -60,6 +85,22 @@ def _push_join(join: InnerJoin, pending: Sequence[Expr]) -> Operator:
     pushed_left, pushed_right = _push(join.left, left), _push(join.right, right)
     columns = pushed_left.columns + pushed_right.columns
     return InnerJoin(columns, pushed_left, pushed_right, conjunction(both))
+
+
+def _push_one_sided(join: LeftJoin | Match, pending: Sequence[Expr]) -> Operator:
+    """Filters above go to the left side, conjuncts of the condition to the right; neither may go the other way."""
+    own = () if join.condition is None else conjuncts(join.condition)
+    inner = [part for part in own if part.columns and set(part.columns) <= set(join.right.names)]
+    below = [part for part in pending if part.columns and set(part.columns) <= set(join.left.names)]
+    left, right = _push(join.left, below), _push(join.right, inner)
+    condition = conjunction(part for part in own if part not in inner)
+    pushed: Operator
+    if isinstance(join, LeftJoin):
+        pushed = LeftJoin(left.columns + right.columns, left, right, condition)
+    else:
+        mark = () if join.mark is None else (join.mark,)
+        pushed = Match(left.columns + mark, left, right, condition, join.kind)
+    return _filtered(pushed, [part for part in pending if part not in below])
 
 
 def _filtered(operator: Operator, conditions: Sequence[Expr]) -> Operator:

@@ -1,0 +1,29 @@
+"""Semi-join, anti-join and mark: rows of L by whether they match a row of R.
+
+    Δ(L ⋉ R)  =  ΔL ⋉ R   +  (L′ ⋉ R′ − L′ ⋉ R)          L, R before the window; L′, R′ after it
+              =  ΔL ⋉ R′  +  (L ⋉ R′ − L ⋉ R)           the same, chosen when L keeps state
+
+The same for ▷ (no match) and for the mark (all rows, with the answer). The first term looks at the rows of ΔL one by
+one. In the second, only rows of L′ that match a row of ΔR can differ, and of these only the ones that had no match and
+have one now, or the reverse. The number of matches before is the number after less those in ΔR.
+Weights are the left side's. A condition that is NULL is no match. Any condition will do. No state.
+"""
+
+from __future__ import annotations
+
+from pgtrickle.delta.algebra import Rematch, after, before, empty, is_empty, keeps_state, plus
+from pgtrickle.delta.differentiate import differentiate
+from pgtrickle.query.operators import Match, Operator
+
+
+@differentiate.register
+def match(op: Match, changed: frozenset[int] | None = None) -> Operator:
+    delta_left = differentiate(op.left, changed)  # ΔL
+    delta_right = differentiate(op.right, changed)  # ΔR
+    left, right = (before(op.left), after(op.right)) if keeps_state(op.left) else (after(op.left), before(op.right))
+    terms: list[Operator] = []
+    if not is_empty(delta_left):
+        terms.append(Match(op.columns, delta_left, right, op.condition, op.kind, op.equalities))  # ΔL ⋉ R
+    if not is_empty(delta_right):
+        terms.append(Rematch(op.columns, op, left, delta_right))  # L′ ⋉ R′ − L′ ⋉ R
+    return plus(*terms) if terms else empty(op)

@@ -1,0 +1,159 @@
+"""What the parts of the builder share: values they pass on, refusals, checks. Pure; `build.py` puts them together."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from pgtrickle.errors import Unsupported
+from pgtrickle.model import Table
+from pgtrickle.query import support
+from pgtrickle.query.analysis import Analysis, Body, InlinedView, SourceRelation
+from pgtrickle.query.bench import Bench, Describe
+from pgtrickle.query.calls import Calls
+from pgtrickle.query.locate import locate, locate_name, locate_scalar_subquery
+from pgtrickle.query.operators import Operator
+from pgtrickle.query.scope import Scope
+from pgtrickle.query.sublinks import Attachment
+from pgtrickle.query.support import Gap
+from pgtrickle.query.topk import Bounds
+
+# What a node may hold; anything else is syntax we would lose.
+_SELECT_PARTS = frozenset(
+    {"expressions", "from_", "joins", "where", "group", "having", "order", "with_", "distinct", "limit", "offset"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A query built: its rows, and its output as (label, column)."""
+
+    operator: Operator
+    outputs: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class With:
+    """A WITH query, built anew wherever it is used, with the WITH queries it may use itself."""
+
+    query: exp.Expr
+    columns: tuple[str, ...]
+    names: Mapping[str, With]
+
+
+Names = Mapping[str, With]
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a subquery in an expression may use: WITH queries; and where it leaves what is to be joined."""
+
+    names: Names
+    attachments: list[Attachment] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """The first row in `order` of each group of `keys` (DISTINCT ON), or the first rows of all (`bounds`: LIMIT)."""
+
+    keys: list[exp.Expr]
+    order: list[exp.Expr]
+    bounds: Bounds | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What stands above the rows of a SELECT: labels and expressions of its list, HAVING, subqueries, the order that
+    DISTINCT ON or LIMIT go by."""
+
+    labels: list[str]
+    selected: list[exp.Expr]
+    conditions: list[exp.Expr]
+    around: Around
+    first: First | None
+
+
+class Building(ABC):
+    """One query being built. Each part of the builder has some of its methods, and calls those of the others."""
+
+    def __init__(self, analysis: Analysis, describe: Describe) -> None:
+        self._analysis = analysis
+        self._bench = Bench(describe)
+        readable: list[SourceRelation | InlinedView] = [*analysis.sources, *analysis.views]
+        self._sources = {(source.table.schema, source.table.name): source for source in readable}
+        self._calls = Calls(analysis)
+        self._views: list[Table] = []
+        self._ordered = False
+
+    def _refuse(self, gap: Gap, name: str = "", *phrases: str) -> Unsupported:
+        """The refusal, located in the user's text; what is inside a view is located by the view's name."""
+        sql = self._analysis.sql
+        if self._views:
+            return gap.refuse(name, at=locate_name(sql, self._views[0].name), view=str(self._views[-1]))
+        if gap is support.SUBQUERY and not phrases:
+            return gap.refuse(name, at=locate_scalar_subquery(sql))
+        return gap.refuse(name, at=locate(sql, *phrases))
+
+    def _check_parts(self, node: exp.Expr, known: frozenset[str]) -> None:
+        """Refuses what `node` holds besides `known`; LIMIT and FOR UPDATE may stand on any query."""
+        if any(node.args.get(part) for part in {"limit", "offset", "fetch"} - known):
+            raise self._refuse(support.LIMIT, "", "limit", "offset", "fetch first", "fetch next")
+        locks = node.args.get("locks")
+        if locks:
+            kind = "UPDATE" if locks[0].args.get("update") else "SHARE"
+            raise self._refuse(support.ROW_LOCK, kind, f"for {kind.lower()}", "for no", "for key")
+        unknown = [part for part, value in node.args.items() if value and part not in known]
+        if unknown:
+            raise self._refuse(support.UNFAITHFUL, f"{type(node).__name__} has {', '.join(unknown)}")
+
+    def _check_order(self, functions: Iterable[str]) -> None:
+        """Refuses an aggregate that shows the order of its input when a subquery put that in order."""
+        for function in functions:
+            if self._ordered and function not in ("count", "sum", "avg", "min", "max"):
+                raise self._refuse(support.SUBQUERY_ORDER, f"{function}()", "order by")
+
+    def _check_select(self, node: exp.Select) -> None:
+        """Refuses the clauses that have no operator yet."""
+        if node.args.get("windows"):
+            raise self._refuse(support.WINDOW_FUNCTION, "", "over", "window")
+        group = node.args.get("group")
+        if group is not None and any(value for part, value in group.args.items() if part != "expressions"):
+            raise self._refuse(support.GROUPING_SETS, "", "group by")
+        if node.args.get("from_") is None and not node.args.get("limit"):
+            raise self._refuse(support.NO_FROM, "", "select")
+        self._check_parts(node, _SELECT_PARTS)
+
+    def _with(self, node: exp.Expr, names: Names) -> Names:
+        clause = node.args.get("with_")
+        if clause is None:
+            return names
+        if clause.args.get("recursive"):
+            raise self._refuse(support.RECURSIVE, "", "with recursive")
+        known = dict(names)
+        for part in clause.expressions:
+            columns = tuple(column.name for column in part.args["alias"].columns)
+            known[part.alias] = With(part.this, columns, dict(known))
+        return known
+
+    @abstractmethod
+    def _query(self, node: exp.Expr, names: Names) -> Rows:
+        """Any query."""
+
+    @abstractmethod
+    def _body(self, body: Body) -> Rows:
+        """The query of the user, or of a view."""
+
+    @abstractmethod
+    def _from(self, node: exp.Select, names: Names) -> Scope:
+        """The rows of a FROM clause."""
+
+    @abstractmethod
+    def _where(self, node: exp.Select, scope: Scope, names: Names) -> Operator:
+        """Those of them that WHERE keeps."""
+
+    @abstractmethod
+    def _resolve(self, node: exp.Expr, scope: Scope, around: Around | None = None) -> exp.Expr:
+        """An expression over the tree's columns."""

@@ -1,0 +1,147 @@
+"""FROM: tables, views, subqueries, functions and their joins. Pure; a part of `build.py`."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from pgtrickle.query import outer, support, tablefunctions
+from pgtrickle.query.analysis import InlinedView
+from pgtrickle.query.building import Building, Names, Rows
+from pgtrickle.query.calls import function_name
+from pgtrickle.query.expression import from_node
+from pgtrickle.query.operators import Scan
+from pgtrickle.query.scope import Scope
+
+SUBQUERY_PARTS = frozenset({"this", "alias", "joins", "order", "with_"})
+_TABLE_PARTS = frozenset({"this", "db", "alias", "joins"})
+_JOIN_PARTS = frozenset({"this", "on", "using", "kind", "side"})
+
+
+class FromClause(Building):
+    """Builds the rows that a SELECT reads, and the names it may call them by."""
+
+    def _from(self, node: exp.Select, names: Names) -> Scope:
+        scope = self._item(node.args["from_"].this, names)
+        return self._joins(scope, node.args.get("joins") or [], names)
+
+    def _joins(self, scope: Scope, joins: list[exp.Join], names: Names) -> Scope:
+        for join in joins:
+            self._check_parts(join, _JOIN_PARTS)
+            if isinstance(join.this, exp.Lateral):
+                scope = self._lateral(scope, join.this, join)
+                continue
+            scope = self._join(scope, self._item(join.this, names), join)
+        return scope
+
+    def _join(self, left: Scope, right: Scope, join: exp.Join) -> Scope:
+        crossed = self._bench.join(left.operator, right.operator)
+        both = Scope(crossed, left.fields + right.fields, {**left.names, **right.names})
+        side = str(join.args.get("side") or "").upper()
+        using = [name.name for name in join.args.get("using") or []]
+        if using:
+            pairs = [(left.field(name), right.field(name)) for name in using]
+            known = [(one, other) for one, other in pairs if one is not None and other is not None]
+            if len(known) != len(using):
+                raise self._refuse(support.UNFAITHFUL, "USING was not understood", "using", "natural")
+            return outer.join_using(self._bench, side, both, dict(zip(using, known, strict=True)))
+        condition = join.args.get("on")
+        resolved = None if condition is None else from_node(self._resolve(condition, both))
+        return outer.join(self._bench, side, both, resolved)
+
+    def _lateral(self, scope: Scope, item: exp.Lateral, join: exp.Join) -> Scope:
+        """A function of the rows before it."""
+        side, on = str(join.args.get("side") or "").upper(), join.args.get("on")
+        always = on is None or on.unnest() == exp.true()
+        if not tablefunctions.is_function(item.this) or side not in ("", "LEFT") or (side and not always):
+            raise self._refuse(support.LATERAL, "", "lateral", "apply")
+        call = tablefunctions.call_text(item, item.this, lambda node: self._resolve(node, scope))
+        labels = tablefunctions.labels(item, item.this)
+        made = tablefunctions.expand(self._bench, scope.operator, call, labels, outer=side == "LEFT")
+        own = Scope.of(made, list(zip(labels, (column.name for column in made.made), strict=True)), item.alias, [])
+        both = Scope(made, scope.fields + own.fields, {**scope.names, **own.names})
+        if on is None or always:
+            return both
+        return both.over(self._bench.filter(made, from_node(self._resolve(on, both))))
+
+    def _item(self, node: exp.Expr, names: Names) -> Scope:
+        alias = node.args.get("alias")
+        renamed = [column.name for column in alias.columns] if alias is not None else []
+        match node:
+            case exp.Table():
+                return self._table(node, names, renamed)
+            case exp.Subquery() if isinstance(node.this, exp.Query) and not isinstance(node.this, exp.Subquery):
+                return self._joins(self._derived(node, names, renamed), node.args.get("joins") or [], names)
+            case exp.Subquery():
+                self._check_parts(node, SUBQUERY_PARTS)
+                scope = self._joins(self._item(node.this, names), node.args.get("joins") or [], names)
+                return Scope.of(scope.operator, scope.fields, node.alias, renamed) if node.alias else scope
+            case exp.Lateral():
+                raise self._refuse(support.LATERAL, "", "lateral", "apply")
+            case exp.Values():
+                rows = self._values(node)
+                return Scope.of(rows.operator, rows.outputs, node.alias, renamed)
+            case exp.Unnest():
+                return self._function(node, node)
+        raise self._refuse(support.TABLE_FUNCTION, type(node).__name__.upper(), type(node).__name__.lower())
+
+    def _derived(self, node: exp.Subquery, names: Names, renamed: list[str]) -> Scope:
+        self._check_parts(node, SUBQUERY_PARTS)
+        rows = self._query(node.this, names)
+        return Scope.of(rows.operator, rows.outputs, node.alias, renamed)
+
+    def _table(self, node: exp.Table, names: Names, renamed: list[str]) -> Scope:
+        if isinstance(node.this, exp.Values):
+            rows = self._values(node.this)
+            scope = Scope.of(rows.operator, rows.outputs, node.alias, renamed)
+            return self._joins(scope, node.args.get("joins") or [], names)
+        if tablefunctions.is_function(node.this):
+            return self._joins(self._function(node, node.this), node.args.get("joins") or [], names)
+        if not isinstance(node.this, exp.Identifier):
+            name = function_name(node.this) if node.this is not None else "ROWS FROM"
+            raise self._refuse(support.TABLE_FUNCTION, name, name.lower())
+        if node.args.get("only"):
+            raise self._refuse(support.ONLY, node.name, "only")
+        if node.args.get("sample"):
+            raise self._refuse(support.TABLESAMPLE, "", "tablesample")
+        self._check_parts(node, _TABLE_PARTS)
+        rows = self._relation(node, names)
+        scope = Scope.of(rows.operator, rows.outputs, node.alias_or_name, renamed)
+        return self._joins(scope, node.args.get("joins") or [], names)
+
+    def _relation(self, node: exp.Table, names: Names) -> Rows:
+        if not node.db and node.name in names:
+            inner = names[node.name]
+            rows = self._query(inner.query, inner.names)
+            labels = [*inner.columns, *(label for label, _ in rows.outputs[len(inner.columns) :])]
+            return Rows(rows.operator, tuple(zip(labels, (name for _, name in rows.outputs), strict=True)))
+        source = self._sources.get((node.db, node.name))
+        if source is None:
+            raise self._refuse(support.UNFAITHFUL, f"relation {node.db}.{node.name} was not found")
+        if isinstance(source, InlinedView):
+            self._views.append(source.table)
+            rows = self._body(source.body)
+            self._views.pop()
+            return rows
+        columns = tuple(
+            self._bench.column(attribute.type, f"{node.alias_or_name}.{attribute.name}")
+            for attribute in source.attributes
+        )
+        attributes = tuple(attribute.name for attribute in source.attributes)
+        scan = Scan(columns, source.table, attributes)
+        return Rows(scan, tuple(zip(attributes, scan.names, strict=True)))
+
+    def _function(self, item: exp.Expr, function: exp.Expr) -> Scope:
+        """A function of constants."""
+        call = tablefunctions.call_text(item, function, lambda node: node)
+        if call.columns or function.find(exp.Query) is not None:
+            raise self._refuse(support.LATERAL, "", function_name(function))
+        labels = tablefunctions.labels(item, function)
+        rows = tablefunctions.constant(self._bench, call.sql, labels)
+        return Scope.of(rows, list(zip(labels, rows.names, strict=True)), item.alias, [])
+
+    def _values(self, node: exp.Values) -> Rows:
+        if node.find(exp.Column) is not None or node.find(exp.Query) is not None:
+            raise self._refuse(support.VALUES, "", "values")
+        labels = [f"column{place}" for place in range(1, len(node.expressions[0].expressions) + 1)]
+        rows = tablefunctions.constant(self._bench, tablefunctions.values_text(node), labels)
+        return Rows(rows, tuple(zip(labels, rows.names, strict=True)))

@@ -1,0 +1,158 @@
+"""WHERE and expressions: names resolved to columns, subqueries to joins. Pure; a part of `build.py`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlglot import exp
+
+from pgtrickle.query import scalar, sublinks, support
+from pgtrickle.query.building import Around, Building, Names
+from pgtrickle.query.calls import function_name
+from pgtrickle.query.expression import column_node, conjunct_nodes, from_node
+from pgtrickle.query.operators import Operator
+from pgtrickle.query.scope import Scope
+from pgtrickle.query.sublinks import Attachment, Inner
+
+_SYSTEM_COLUMNS = frozenset({"ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"})
+_PLAIN_SELECT = frozenset({"expressions", "from_", "joins", "where", "order"})
+
+
+class Resolving(Building):
+    """Resolves expressions; a subquery in one becomes something to join."""
+
+    def _where(self, node: exp.Select, scope: Scope, names: Names) -> Operator:
+        """The rows of FROM that WHERE keeps: plain conditions first, then those that ask a subquery."""
+        operator = scope.operator
+        where = node.args.get("where")
+        parts = [] if where is None else sublinks.conjuncts(where.this)
+        for part in [part for part in parts if not sublinks.asks(part)]:
+            operator = self._bench.filter(operator, from_node(self._resolve(part, scope)))
+        for part in [part for part in parts if sublinks.asks(part)]:
+            around = Around(names)
+            conditions = self._asked(part, scope, around)
+            for attachment in around.attachments:
+                operator = self._attach(operator, attachment)
+            for condition in conditions:
+                operator = self._bench.filter(operator, from_node(condition))
+        return operator
+
+    def _attach(self, operator: Operator, attachment: Attachment) -> Operator:
+        if sublinks.reads_around(attachment, set(operator.names)):
+            raise self._refuse(support.SUBQUERY, "a subquery that reads a query further out than the one around it")
+        return sublinks.attach(operator, attachment)
+
+    def _resolve(self, node: exp.Expr, scope: Scope, around: Around | None = None) -> exp.Expr:
+        """`node` with its column names replaced by tree columns; refuses what no expression may hold.
+
+        Subqueries are built and replaced by their answer if there is a place, `around`, to leave them for joining.
+        """
+
+        def replace(part: exp.Expr) -> exp.Expr:
+            if around is not None:
+                answer = self._answer(part, scope, around)
+                if answer is not None:
+                    return answer
+            self._check_expression(part)
+            if not isinstance(part, exp.Column):
+                return part
+            found = scope.find(part.table or None, part.name)
+            if found is not None:
+                return column_node(found)
+            if part.name in _SYSTEM_COLUMNS:
+                raise self._refuse(support.SYSTEM_COLUMN, part.name, part.name)
+            raise self._refuse(support.UNFAITHFUL, f"column {part.sql()} was not understood")
+
+        return node.copy().transform(replace)
+
+    def _asked(self, part: exp.Expr, scope: Scope, around: Around) -> list[exp.Expr]:
+        """A conjunct of WHERE that holds a subquery: what is left to filter by once the attachments are joined."""
+        node, isnt = sublinks.negated(part)
+        test = sublinks.recognise(node)
+        if test is None:
+            return conjunct_nodes(self._resolve(part, scope, around))
+        operands = [self._resolve(operand, scope, around) for operand in test.operands]
+        inner = self._inner(test.query, scope, around.names)
+        around.attachments.extend(sublinks.filters(test, inner, operands, wanted=not isnt))
+        return []
+
+    def _answer(self, node: exp.Expr, scope: Scope, around: Around) -> exp.Expr | None:
+        """The value of a sublink over columns still to be joined; None for any other node."""
+        test = sublinks.recognise(node)
+        if test is not None:
+            operands = [self._resolve(operand, scope, around) for operand in test.operands]
+            found, answer = sublinks.marks(test, self._inner(test.query, scope, around.names), operands, self._bench)
+            around.attachments.extend(found)
+            return answer
+        if isinstance(node, exp.Subquery) and isinstance(sublinks.bare(node), exp.Query):
+            return self._scalar(sublinks.bare(node), scope, around)
+        return None
+
+    def _inner(self, query: exp.Expr, scope: Scope, names: Names) -> Inner:
+        """A subquery of EXISTS, IN, ANY or ALL; one that reads the query around it must do so in its WHERE."""
+        names = self._with(query, names)
+        if not isinstance(query, exp.Select) or not self._is_plain(query):
+            rows = self._query(query, names)
+            return Inner(rows.operator, tuple(name for _, name in rows.outputs), ())
+        inside, correlated = self._correlated(query, scope, names)
+        items = [(from_node(self._resolve(part.unalias(), inside)), "") for part in query.expressions]
+        operator, outputs = self._bench.extend(inside.operator, items)
+        return Inner(operator, tuple(outputs), tuple(correlated))
+
+    def _is_plain(self, query: exp.Select) -> bool:
+        """Whether the query selects rows as FROM and WHERE give them."""
+        if any(value for part, value in query.args.items() if part not in _PLAIN_SELECT):
+            return False
+        return query.args.get("from_") is not None and not self._calls.any_aggregate(query.expressions)
+
+    def _correlated(self, query: exp.Select, scope: Scope, names: Names) -> tuple[Scope, list[exp.Expr]]:
+        """FROM and WHERE of a subquery: its own rows, and the conjuncts that read the query around it."""
+        inside = replace(self._from(query, names), outer=scope)
+        where = query.args.get("where")
+        own: list[exp.Expr] = []
+        correlated: list[exp.Expr] = []
+        for part in [] if where is None else sublinks.conjuncts(where.this):
+            if not sublinks.asks(part):
+                resolved = self._resolve(part, inside)
+                read = {column.name for column in resolved.find_all(exp.Column)}
+                if not read <= set(inside.operator.names):
+                    correlated.append(resolved)
+                    continue
+            own.append(part)
+        kept = exp.Select(where=exp.Where(this=exp.and_(*own))) if own else exp.Select()
+        return inside.over(self._where(kept, inside, names)), correlated
+
+    def _scalar(self, query: exp.Expr, scope: Scope, around: Around) -> exp.Expr:
+        """A subquery that is one value."""
+        names = self._with(query, around.names)
+        try:
+            if isinstance(query, exp.Select) and self._is_one_group(query):
+                self._check_select(query)
+                inside, correlated = self._correlated(query, scope, names)
+                selected = self._resolve(query.expressions[0].unalias(), inside)
+                inner = Inner(inside.operator, (), tuple(correlated))
+                found = scalar.value(self._bench, self._calls, inner, selected)
+            else:
+                found = scalar.only_value(self._bench, self._calls, self._inner(query, scope, names))
+        except scalar.NotGroupedError as what:
+            raise self._refuse(support.SUBQUERY, str(what)) from what
+        self._check_order(found.functions)
+        around.attachments.append(found.attachment)
+        return found.value
+
+    def _is_one_group(self, query: exp.Select) -> bool:
+        """Whether the query is sure to have one row: aggregates of all its rows."""
+        rest = ("group", "having", "distinct", "limit", "offset", "fetch")
+        return self._calls.any_aggregate(query.expressions) and not any(query.args.get(part) for part in rest)
+
+    def _check_expression(self, node: exp.Expr) -> None:
+        if isinstance(node, exp.Window):
+            raise self._refuse(support.WINDOW_FUNCTION, "", "over")
+        test = sublinks.recognise(node)
+        if test is not None or isinstance(node, exp.Query):
+            raise self._refuse(support.SUBQUERY, "a subquery in this place")
+        if isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
+            raise self._refuse(support.WHOLE_ROW, node.table or "a table", node.table)
+        if self._calls.returns_set(node):
+            name = function_name(node)
+            raise self._refuse(support.SET_RETURNING, f"{name}()", name)

@@ -1,0 +1,211 @@
+"""Subqueries in expressions (EXISTS, IN, ANY, ALL, scalar) to joins. Pure; a part of `build.py`.
+
+A subquery is built into a right side and a condition that may read the query around it; `attach` joins it to the
+rows of that query. A conjunct of WHERE becomes a semi-join or an anti-join; elsewhere (under OR, in the select list)
+the answer is a column of a mark join. A scalar subquery is grouped by what it is correlated on and joined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from sqlglot import exp
+
+from pgtrickle.model import Column, PgType
+from pgtrickle.query import dialect
+from pgtrickle.query.bench import Bench
+from pgtrickle.query.expression import column_node, from_node
+from pgtrickle.query.operators import InnerJoin, LeftJoin, Match, MatchKind, Operator
+
+_BOOLEAN = PgType(16, "boolean")
+_RECORD, _FIRST_USER_OID = 2249, 16384
+
+
+class Join(Enum):
+    """How a subquery is joined to the rows around it."""
+
+    SEMI = "semi"
+    ANTI = "anti"
+    MARK = "mark"
+    LEFT = "left"
+    CROSS = "cross"
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A subquery to join; `condition` is over columns of both sides, `mark` the column of a MARK's answer."""
+
+    right: Operator
+    condition: exp.Expr | None
+    join: Join
+    mark: Column | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """A subquery built: its rows, its output columns, and the conjuncts that read the query around it."""
+
+    operator: Operator
+    outputs: tuple[str, ...]
+    correlated: tuple[exp.Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """A sublink that asks a yes-or-no question: `operands` compared with the outputs by `comparison`.
+
+    EXISTS has no operands. `all_`: the comparison must hold for every row, not for some.
+    """
+
+    query: exp.Expr
+    operands: tuple[exp.Expr, ...] = ()
+    comparison: type[exp.Binary] = exp.EQ
+    all_: bool = False
+
+
+def recognise(node: exp.Expr) -> Test | None:
+    """The question that a syntax node asks of a subquery, if it is such a sublink."""
+    if isinstance(node, exp.Exists):
+        return Test(node.this)
+    if isinstance(node, exp.In) and node.args.get("query") is not None:
+        return Test(bare(node.args["query"]), _operands(node.this))
+    if isinstance(node, exp.In) and len(node.expressions) == 1 and isinstance(node.expressions[0], exp.Values):
+        return Test(node.expressions[0], _operands(node.this))
+    if isinstance(node, exp.Binary) and isinstance(node.expression, exp.Any | exp.All):
+        query = bare(node.expression.this)
+        if isinstance(query, exp.Query):
+            return Test(query, _operands(node.this), type(node), isinstance(node.expression, exp.All))
+    return None
+
+
+def asks(node: exp.Expr) -> bool:
+    """Whether there is a subquery in an expression."""
+    return node.find(exp.Query, exp.Values) is not None
+
+
+def bare(node: exp.Expr) -> exp.Expr:
+    """The query in any number of parentheses that add nothing."""
+    while isinstance(node, exp.Subquery | exp.Paren) and not node.args.get("joins") and not node.args.get("with_"):
+        node = node.this
+    return node
+
+
+def _operands(node: exp.Expr) -> tuple[exp.Expr, ...]:
+    return tuple(node.expressions) if isinstance(node, exp.Tuple) else (node,)
+
+
+def conjuncts(node: exp.Expr) -> list[exp.Expr]:
+    """The parts of a conjunction, NOT (a OR b) being NOT a AND NOT b, and NOT NOT a being a."""
+    node = _plain(node)
+    if isinstance(node, exp.And):
+        return conjuncts(node.left) + conjuncts(node.right)
+    if isinstance(node, exp.Not):
+        inner = _plain(node.this)
+        if isinstance(inner, exp.Or):
+            return conjuncts(exp.Not(this=exp.Paren(this=inner.left))) + conjuncts(
+                exp.Not(this=exp.Paren(this=inner.right))
+            )
+        if isinstance(inner, exp.Not):
+            return conjuncts(inner.this)
+    return [node]
+
+
+def negated(node: exp.Expr) -> tuple[exp.Expr, bool]:
+    """What stands under a NOT, and whether there is one."""
+    node = _plain(node)
+    return (_plain(node.this), True) if isinstance(node, exp.Not) else (node, False)
+
+
+def _plain(node: exp.Expr) -> exp.Expr:
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
+
+
+def filters(test: Test, inner: Inner, operands: Sequence[exp.Expr], *, wanted: bool) -> list[Attachment]:
+    """The joins that keep the rows for which the answer is true (or, if not `wanted`, false): NULL keeps nothing."""
+    compared = _comparison(test, inner, operands)
+    if compared is None:  # EXISTS
+        return [_attachment(inner, None, Join.SEMI if wanted else Join.ANTI)]
+    if test.all_:  # some row says no or does not know; some row says no
+        return (
+            [_attachment(inner, _is(compared, "NOT TRUE"), Join.ANTI)]
+            if wanted
+            else [_attachment(inner, _is(compared, "FALSE"), Join.SEMI)]
+        )
+    if wanted:
+        return [_attachment(inner, compared, Join.SEMI)]
+    if len(operands) == 1 and _null_if_either_is(inner):
+        # Yes or unknown for some row: equal, or one side is NULL. Apart, the first finds its rows by key.
+        return [
+            _attachment(inner, compared, Join.ANTI),
+            _attachment(inner, _is(operands[0], "NULL"), Join.ANTI),
+            _attachment(inner, _is(column_node(inner.outputs[0]), "NULL"), Join.ANTI),
+        ]
+    return [_attachment(inner, _is(compared, "NOT FALSE"), Join.ANTI)]
+
+
+def marks(test: Test, inner: Inner, operands: Sequence[exp.Expr], bench: Bench) -> tuple[list[Attachment], exp.Expr]:
+    """The joins that find the answer, and the answer as an expression of three values."""
+    compared = _comparison(test, inner, operands)
+    decisive = None if compared is None else _is(compared, "FALSE") if test.all_ else compared
+    first = _attachment(inner, decisive, Join.MARK, bench.column(_BOOLEAN))
+    if compared is None:
+        return [first], _mark(first)
+    second = _attachment(inner, _is(compared, "NULL"), Join.MARK, bench.column(_BOOLEAN))
+    decided, undecided = (exp.false(), exp.true()) if test.all_ else (exp.true(), exp.false())
+    cases = [exp.If(this=_mark(first), true=decided), exp.If(this=_mark(second), true=exp.null())]
+    return [first, second], exp.Paren(this=exp.Case(ifs=cases, default=undecided))
+
+
+def _mark(attachment: Attachment) -> exp.Column:
+    assert attachment.mark is not None
+    return column_node(attachment.mark.name)
+
+
+def _comparison(test: Test, inner: Inner, operands: Sequence[exp.Expr]) -> exp.Expr | None:
+    if not operands:
+        return None
+    pairs = zip(operands, inner.outputs, strict=True)
+    parts = [test.comparison(this=exp.Paren(this=o.copy()), expression=column_node(name)) for o, name in pairs]
+    return parts[0] if len(parts) == 1 else exp.and_(*parts)
+
+
+def _is(node: exp.Expr, what: str) -> exp.Expr:
+    return dialect.parse_expression(f"({dialect.text(node)}) IS {what}")
+
+
+def _null_if_either_is(inner: Inner) -> bool:
+    """Whether the comparison is one of PostgreSQL's own scalars, and so is NULL just if one side is."""
+    type_ = next(column.type for column in inner.operator.columns if column.name == inner.outputs[0])
+    return type_.oid < _FIRST_USER_OID and type_.oid != _RECORD
+
+
+def _attachment(inner: Inner, condition: exp.Expr | None, join: Join, mark: Column | None = None) -> Attachment:
+    parts = [part.copy() for part in inner.correlated] + ([] if condition is None else [condition])
+    together = exp.and_(*parts) if len(parts) > 1 else parts[0] if parts else None
+    return Attachment(inner.operator, together, join, mark)
+
+
+def attach(operator: Operator, attachment: Attachment) -> Operator:
+    """`operator` joined with the subquery."""
+    right = attachment.right
+    condition = None if attachment.condition is None else from_node(attachment.condition)
+    columns = operator.columns + right.columns
+    match attachment.join:
+        case Join.CROSS:
+            return InnerJoin(columns, operator, right, condition)
+        case Join.LEFT:
+            return LeftJoin(columns, operator, right, condition)
+    mark = () if attachment.mark is None else (attachment.mark,)
+    return Match(operator.columns + mark, operator, right, condition, MatchKind[attachment.join.name])
+
+
+def reads_around(attachment: Attachment, known: set[str]) -> bool:
+    """Whether the condition reads columns that are neither its own side's nor among `known`."""
+    if attachment.condition is None:
+        return False
+    read = {column.name for column in attachment.condition.find_all(exp.Column)}
+    return not read <= known | set(attachment.right.names)

@@ -1,0 +1,55 @@
+"""ORDER BY … LIMIT … OFFSET as the first rows of an order. Pure; a part of `build.py`.
+
+Rows that tie are ordered by all of their columns: of rows that PostgreSQL might choose among, these are chosen always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from pgtrickle.query import dialect
+from pgtrickle.query.expression import column_node, reference
+from pgtrickle.query.operators import Operator, TopK
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How many rows, None being all, after how many others."""
+
+    limit: int | None
+    offset: int
+
+
+class UnknownBoundError(ValueError):
+    """A LIMIT that is not a number we can read."""
+
+
+def bounds(query: exp.Expr) -> Bounds | None:
+    """What LIMIT and OFFSET say; None if there are none."""
+    limit, offset = query.args.get("limit"), query.args.get("offset")
+    if limit is None and offset is None:
+        return None
+    return Bounds(None if limit is None else _number(limit), 0 if offset is None else _number(offset))
+
+
+def _number(clause: exp.Expr) -> int:
+    value = clause.expression.unnest()
+    while isinstance(value, exp.Cast | exp.Paren):
+        value = value.this
+    if not isinstance(clause, exp.Limit | exp.Offset) or not isinstance(value, exp.Literal) or not value.this.isdigit():
+        raise UnknownBoundError(dialect.text(clause))
+    return int(value.this)
+
+
+def top(operator: Operator, order: Iterable[tuple[exp.Ordered, str]], bound: Bounds) -> TopK:
+    """The first rows of `operator`; `order` has each part of ORDER BY with the column it sorts by."""
+    parts: list[str] = []
+    for part, name in order:
+        ordered = part.copy()
+        ordered.set("this", column_node(name))
+        parts.append(dialect.text(ordered))
+    ties = (reference(column).sql for column in operator.columns)
+    return TopK(operator.columns, operator, tuple(dict.fromkeys([*parts, *ties])), bound.limit, bound.offset)

@@ -1,0 +1,103 @@
+"""A join of many tables, as what one changed table meets on its way up: a *spine* of a delta plan. Pure.
+
+    Δ(A ⋈ B ⋈ C)  =  ΔA ⋈ B ⋈ C  +  A′ ⋈ ΔB ⋈ C  +  A′ ⋈ B′ ⋈ ΔC
+
+Each term is one query: the changed rows travel once, PostgreSQL puts the other tables in the order that is best for
+this one, and what comes back is already filtered, projected and grouped. Used by `lower.py` for windows that are small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pgtrickle.delta.algebra import After, Before, Plus
+from pgtrickle.model import Expr
+from pgtrickle.postgres.weighted import Step, both, chain, rename
+from pgtrickle.query.operators import Aggregate, Equality, InnerJoin, Operator, TopK, UnionAll, walk
+
+
+@dataclass(frozen=True, slots=True)
+class On:
+    """How a delta (left) meets an operand (right)."""
+
+    condition: Expr | None
+    equalities: tuple[Equality, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """A delta joined with an operand at one end of the window."""
+
+    side: After | Before
+    on: On
+
+
+@dataclass(frozen=True, slots=True)
+class Spine:
+    """A delta and what is done with it, bottom first."""
+
+    delta: Operator
+    parts: tuple[Meeting | Step, ...]
+
+
+def meeting(node: InnerJoin) -> tuple[Operator, Meeting]:
+    """A join of a delta plan, as the delta and what it meets."""
+    if isinstance(node.right, After | Before):
+        return node.left, Meeting(node.right, On(node.condition, node.equalities))
+    if isinstance(node.left, After | Before):
+        return node.right, Meeting(node.left, On(node.condition, flipped(node.equalities)))
+    raise TypeError("a join of a delta plan has one side that is not a delta")
+
+
+def spines(plan: Operator, above: tuple[Meeting | Step, ...] = ()) -> list[Spine]:
+    """The terms of a delta plan: joins, sums, unions and row-wise operators are taken apart."""
+    core, steps = chain(plan)
+    parts = (*steps, *above)
+    match core:
+        case Plus(terms=terms):
+            return [spine for term in terms for spine in spines(term, parts)]
+        case UnionAll(branches=branches):
+            return [spine for branch in branches for spine in spines(rename(branch, core), parts)]
+        case InnerJoin():
+            delta, met = meeting(core)
+            return spines(delta, (*_apart(met), *parts))
+    return [Spine(core, parts)]
+
+
+def _apart(met: Meeting) -> tuple[Meeting, ...]:
+    if not mixes_versions(met.side.operator):
+        return (met,)
+    first, second = halves(met)
+    return (*_apart(first), *_apart(second))
+
+
+def mixes_versions(operand: Operator) -> bool:
+    """Whether the operand joins tables (read after the window) with state (kept from before it)."""
+    return isinstance(operand, InnerJoin) and any(isinstance(node, Aggregate | TopK) for node in walk(operand))
+
+
+def halves(met: Meeting) -> tuple[Meeting, Meeting]:
+    """ΔX ⋈ (A ⋈ B) as (ΔX ⋈ A) ⋈ B: each part is read in its own way."""
+    operand, version = met.side.operator, type(met.side)
+    assert isinstance(operand, InnerJoin)
+    near, far, equalities = operand.left, operand.right, operand.equalities
+    if any(set(e.right.columns) <= set(far.names) for e in met.on.equalities):
+        near, far, equalities = far, near, flipped(equalities)
+    keys = tuple(e for e in met.on.equalities if set(e.right.columns) <= set(near.names))
+    condition = both(met.on.condition, operand.condition)
+    return (
+        Meeting(version(near.columns, near), On(_all_hold(keys), keys)),
+        Meeting(version(far.columns, far), On(condition, equalities)),
+    )
+
+
+def flipped(equalities: tuple[Equality, ...]) -> tuple[Equality, ...]:
+    return tuple(Equality(equality.right, equality.left) for equality in equalities)
+
+
+def _all_hold(equalities: tuple[Equality, ...]) -> Expr | None:
+    condition: Expr | None = None
+    for equality in equalities:
+        columns = equality.left.columns + equality.right.columns
+        condition = both(condition, Expr(f"{equality.left.sql} = {equality.right.sql}", columns))
+    return condition
