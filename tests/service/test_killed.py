@@ -1,4 +1,4 @@
-"""The service killed (−9) at each step of a refresh, under writes that do not pause, and started again: all is equal."""
+"""The service killed (−9) at each step of a refresh, under constant writes, and started again: all is equal."""
 
 from __future__ import annotations
 

@@ -39,6 +39,7 @@ from pgtrickle.scheduler.diamonds import Group, Unit
 from pgtrickle.scheduler.due import is_due
 from pgtrickle.scheduler.events import say, trouble
 from pgtrickle.scheduler.recovery import recover
+from pgtrickle.scheduler.retention import Retention
 from pgtrickle.scheduler.steering import ALERT_CHANNEL
 from pgtrickle.scheduler.unit import Refreshed, refresh_alone, refresh_group
 
@@ -107,6 +108,7 @@ class Refreshes:
         self._known: Known | None = None
         self._definitions = idle.Definitions()
         self._attempts = Attempts()
+        self._retention = Retention()
         self._apart: set[Unit] = set()
         self._left: frozenset[int] = frozenset()
         self._stale: frozenset[int] = frozenset()
@@ -134,6 +136,7 @@ class Refreshes:
         self._settings = settings
         sessions = self._opened()
         conn = sessions.record
+        self._retention.keep(conn)
         streams = {each.pgt_id: each for each in catalog.list_tables(conn) if each.is_populated}
         known = self._learn(conn, streams.keys(), settings)
         now = _now(conn)
