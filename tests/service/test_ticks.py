@@ -49,7 +49,7 @@ def test_requests_are_carried_out(here: Served) -> None:
     assert refused.value.sqlstate == "PT303"
     with pytest.raises(psycopg.Error, match=r"in a circle: .*s → .*r → .*s") as circle:
         here.ask("alter_stream_table('s', query => 'SELECT id FROM r')")
-    assert circle.value.sqlstate == "PT370"
+    assert circle.value.sqlstate == "PT371"
     here.await_equal("s", "r")
     here.ask("drop_stream_table('s', cascade => true)")
     assert here.rows("SELECT 1 FROM pgtrickle.pgt_stream_tables") == []
