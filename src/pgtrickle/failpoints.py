@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 
 def reach(name: str) -> None:
-    """Kill this process if PGTRICKLE_FAILPOINT is `name`.
+    """Kill this process if PGTRICKLE_FAILPOINT is `name`, or `@` and a file that says so.
 
     Exactly-once holds only if a crash at any step leaves the old state or the new one. SIGKILL runs no
     `finally`, no rollback and no atexit hook, so the server alone must put things right, as after a real crash.
     """
-    if os.environ.get("PGTRICKLE_FAILPOINT") == name:
+    armed = os.environ.get("PGTRICKLE_FAILPOINT", "")
+    if armed.startswith("@"):  # a test of a running service arms it when it is ready
+        armed = Path(armed[1:]).read_text()
+    if armed == name:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -94,7 +94,12 @@ def test_nothing_changed(world: World) -> None:
         assert moved[0] is not None
         assert moved[1] is not None
         assert moved[0] > moved[1]
-        assert world.trickle.history(name, 1)[0].action == "NO_DATA"
+        said, first = world.trickle.history(name)
+        assert (said.action, said.data_timestamp, first.initiated_by) == ("NO_DATA", moved[0], "INITIAL")
+    assert world.trickle.refresh_stream_table("other").action == "NO_DATA"
+    assert world.look() == (ALL, ALL)
+    told = [each.initiated_by for each in world.trickle.history("other")]
+    assert told == ["SCHEDULER", "MANUAL", "SCHEDULER", "INITIAL"], "only the last one is moved on"
     assert all(found.equal for found in world.trickle.verify())
 
 

@@ -14,7 +14,7 @@ from tests.service.running import Running, running, until
 from pgtrickle import db
 from pgtrickle.db import Connection, statement
 
-PATIENCE_S = 180.0
+PATIENCE_S = 300.0
 
 
 class Served:

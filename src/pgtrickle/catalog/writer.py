@@ -249,6 +249,27 @@ def finish_refresh(
     return float(row[0])
 
 
+# What follows the UPDATE `moved`, whose tables had nothing to do: the history says so. The service looks again and
+# again, so its last row, if that says the same, is moved on: it began when that was found first, and ended when last.
+_SAY_NOTHING = """, last AS (
+    SELECT m.pgt_id, h.refresh_id FROM moved AS m
+    LEFT JOIN LATERAL (SELECT * FROM pgtrickle.pgt_refresh_history AS h WHERE h.pgt_id = m.pgt_id
+                       ORDER BY h.refresh_id DESC LIMIT 1) AS h
+         ON h.action = 'NO_DATA' AND h.status = 'COMPLETED' AND h.initiated_by = 'SCHEDULER' AND %(by)s = 'SCHEDULER'
+), again AS (
+    UPDATE pgtrickle.pgt_refresh_history AS h SET finished_at = clock_timestamp(), reason = %(reason)s,
+        snapshot = %(frontier)s::pg_snapshot, data_timestamp = %(at)s, duration_ms = %(ms)s
+    FROM last WHERE h.refresh_id = last.refresh_id
+), first AS (
+    INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, started_at, finished_at, action, status, initiated_by, reason,
+        snapshot, data_timestamp, duration_ms)
+    SELECT pgt_id, clock_timestamp() - %(ms)s * interval '1 ms', clock_timestamp(), 'NO_DATA', 'COMPLETED',
+           %(by)s, %(reason)s, %(frontier)s::pg_snapshot, %(at)s, %(ms)s
+    FROM last WHERE refresh_id IS NULL
+)
+SELECT pgt_id FROM moved"""
+
+
 def record_no_data(
     conn: psycopg.Connection[Any],
     pgt_id: int,
@@ -260,7 +281,7 @@ def record_no_data(
     data_timestamp: datetime,
     duration_ms: float,
 ) -> None:
-    """A refresh that had nothing to do: the frontier moves and the history gets its row, in one statement.
+    """A refresh that had nothing to do: the frontier moves and the history says so, in one statement.
 
     Not waited for on disk: lost in a crash, the next refresh finds nothing to do again.
     """
@@ -270,11 +291,7 @@ def record_no_data(
         " upstream_frontier = %(upstream)s::pg_snapshot, data_timestamp = %(at)s,"
         " last_refresh_at = clock_timestamp(), consecutive_errors = 0,"
         " status = CASE WHEN status = 'SUSPENDED' THEN status ELSE 'ACTIVE' END,"
-        " last_error = NULL WHERE pgt_id = %(pgt_id)s RETURNING pgt_id)"
-        " INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, started_at, finished_at, action, status, initiated_by,"
-        " reason, snapshot, data_timestamp, duration_ms)"
-        " SELECT pgt_id, clock_timestamp() - %(ms)s * interval '1 ms', clock_timestamp(), 'NO_DATA', 'COMPLETED',"
-        " %(by)s, %(reason)s, %(frontier)s::pg_snapshot, %(at)s, %(ms)s FROM moved",
+        " last_error = NULL WHERE pgt_id = %(pgt_id)s RETURNING pgt_id)" + _SAY_NOTHING,
         {"frontier": frontier, "at": data_timestamp, "pgt_id": pgt_id, "by": initiated_by, "reason": reason}
         | {"ms": duration_ms, "upstream": upstream_frontier},
     )
@@ -295,18 +312,15 @@ def record_no_data_of_many(
     """
     conn.execute("SET LOCAL synchronous_commit = off")
     rows = conn.execute(
-        "WITH moved AS (UPDATE pgtrickle.pgt_stream_tables AS t SET frontier = %(until)s::pg_snapshot,"
+        "WITH moved AS (UPDATE pgtrickle.pgt_stream_tables AS t SET frontier = %(frontier)s::pg_snapshot,"
         " upstream_frontier = NULL, data_timestamp = %(at)s, last_refresh_at = clock_timestamp()"
         " FROM unnest(%(ids)s::bigint[], %(frontiers)s::text[], %(updated)s::timestamptz[]) AS k(id, frontier, updated)"
         " WHERE t.pgt_id = k.id AND t.frontier::text = k.frontier AND t.updated_at = k.updated"
-        " AND t.status = 'ACTIVE' AND NOT t.needs_reinit RETURNING t.pgt_id)"
-        " INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, started_at, finished_at, action, status, initiated_by,"
-        " reason, snapshot, data_timestamp, duration_ms)"
-        " SELECT pgt_id, clock_timestamp() - %(ms)s * interval '1 ms', clock_timestamp(), 'NO_DATA', 'COMPLETED',"
-        " 'SCHEDULER', %(reason)s, %(until)s::pg_snapshot, %(at)s, %(ms)s FROM moved RETURNING pgt_id",
+        " AND t.status = 'ACTIVE' AND NOT t.needs_reinit RETURNING t.pgt_id)" + _SAY_NOTHING,
         {
-            "until": frontier,
+            "frontier": frontier,
             "at": data_timestamp,
+            "by": "SCHEDULER",
             "reason": reason,
             "ms": duration_ms,
             "ids": [stream.pgt_id for stream in streams],

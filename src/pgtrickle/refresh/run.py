@@ -147,6 +147,7 @@ class Refresher:
                 for refresh in done:
                     refresh.undone(f"undone with the others of its group: {error}")
                 raise
+            failpoints.reach("after-group-commit")
             for refresh in done:
                 refresh.clean()
         return results
@@ -248,6 +249,7 @@ class _Refresh:
                         if window.waited and self._stream() != stream:  # changed while we waited
                             continue
                         pending = window.pending()
+                        failpoints.reach("window-read")
                         outdated = self._outdated(stream, prepared, pending)
                         result = None if outdated else self._refresh(stream, prepared, pending, window, moment)
             except (_SourceGone, NotCaptured):  # if the query no longer holds, PostgreSQL's word on it is the clearest
@@ -330,10 +332,12 @@ class _Refresh:
                 except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
                     raise _SourceGone from error
             if self.tick is None:
-                yield now(reader)
+                moment = now(reader)
             else:
                 db.execute(reader, f"SET TRANSACTION SNAPSHOT '{self.tick.exported}'")
-                yield self.tick.moment
+                moment = self.tick.moment
+            failpoints.reach("snapshot-taken")
+            yield moment
 
     def _refresh(
         self, stream: StreamTable, prepared: Prepared, pending: dict[int, Pending], window: Window, moment: Moment

@@ -104,7 +104,7 @@ class StageRunner:
         self._staging.append(table)
         failpoints.reach("staging-created")
         landed = to_staging(frame, self.snapshot.dsn, table)
-        failpoints.reach("spark-done")
+        failpoints.reach("staged")
         counted = f"FROM {table} WHERE attempt = ANY ('{{{', '.join(map(str, landed.attempts))}}}'::bigint[])"
         if scalar(self.connections.writer, f"SELECT count(*) {counted}") != landed.rows:
             raise StateError(f"not all {landed.rows} rows landed in {table}", code="PT345", hint="refresh again")

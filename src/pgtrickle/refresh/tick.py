@@ -47,8 +47,12 @@ def held(connection: db.Connection) -> Iterator[Tick]:
     """A tick on a connection of `connect`, to be used for nothing else: whatever it read would stay locked against DDL,
     for which a refresh of the tick may be waiting."""
     with connection.transaction():
-        moment = now(connection)
-        yield Tick(moment, str(db.scalar(connection, "SELECT pg_export_snapshot()")))
+        row = connection.execute(
+            "SELECT pg_current_snapshot()::text, clock_timestamp(), pg_export_snapshot()"
+        ).fetchone()
+        assert row is not None
+        assert isinstance(row[1], datetime)
+        yield Tick(Moment(str(row[0]), row[1]), str(row[2]))
 
 
 @contextmanager

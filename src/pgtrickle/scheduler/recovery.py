@@ -1,8 +1,8 @@
-"""Puts right what a service that was killed left behind. Called once, when a service begins to lead.
+"""Puts right what a service that was killed left behind. Called when a service begins to lead.
 
 Results are safe without: a refresh is one transaction. What stays is of the record: rows that say RUNNING, and staging
 tables. A table whose refresh lock is taken is being refreshed, by hand or by a session that PostgreSQL has not ended
-yet: it is left alone, and its next refresh cleans up for it. Requests are taken up again by `requests.carry_out`.
+yet: it is left alone, and the caller asks again. Requests are taken up again by `requests.carry_out`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from pgtrickle.refresh.lock import lock_free
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """How many refreshes and jobs were found unfinished, and the staging tables that were dropped."""
+    """How many refreshes and jobs were found unfinished, the staging tables that were dropped, and the stream tables
+    that were left alone."""
 
     refreshes: int = 0
     jobs: int = 0
     staging: tuple[str, ...] = ()
+    busy: tuple[int, ...] = ()
 
     def __bool__(self) -> bool:
+        """Whether anything was put right."""
         return bool(self.refreshes or self.jobs or self.staging)
 
 
@@ -34,13 +37,15 @@ def recover(conn: Connection) -> Recovered:
         "UPDATE pgtrickle.pgt_scheduler_jobs SET state = 'ABANDONED', finished_at = clock_timestamp(),"
         " error = 'the service ended before the job did' WHERE state = 'RUNNING'"
     ).rowcount
-    refreshes, staging = 0, list[str]()
+    refreshes, staging, busy = 0, list[str](), list[int]()
     for pgt_id in sorted(_unfinished(conn) | _staged(conn)):
         with conn.transaction():
             if lock_free(conn, [pgt_id]):
                 refreshes += record.close_abandoned(conn, pgt_id)
                 staging += stage.drop_orphans(conn, pgt_id)
-    return Recovered(refreshes, jobs, tuple(staging))
+            else:
+                busy.append(pgt_id)
+    return Recovered(refreshes, jobs, tuple(staging), tuple(busy))
 
 
 def _unfinished(conn: Connection) -> set[int]:

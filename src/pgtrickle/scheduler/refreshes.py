@@ -39,6 +39,7 @@ from pgtrickle.scheduler.diamonds import Group, Unit
 from pgtrickle.scheduler.due import is_due
 from pgtrickle.scheduler.events import say, trouble
 from pgtrickle.scheduler.recovery import recover
+from pgtrickle.scheduler.retention import Retention
 from pgtrickle.scheduler.steering import ALERT_CHANNEL
 from pgtrickle.scheduler.unit import Refreshed, refresh_alone, refresh_group
 
@@ -107,6 +108,8 @@ class Refreshes:
         self._known: Known | None = None
         self._definitions = idle.Definitions()
         self._attempts = Attempts()
+        self._retention = Retention()
+        self._recovered = False
         self._apart: set[Unit] = set()
         self._left: frozenset[int] = frozenset()
         self._stale: frozenset[int] = frozenset()
@@ -134,6 +137,9 @@ class Refreshes:
         self._settings = settings
         sessions = self._opened()
         conn = sessions.record
+        if not self._recovered:
+            self._recover(conn)
+        self._retention.keep(conn)
         streams = {each.pgt_id: each for each in catalog.list_tables(conn) if each.is_populated}
         known = self._learn(conn, streams.keys(), settings)
         now = _now(conn)
@@ -279,16 +285,21 @@ class Refreshes:
         self._stale = frozenset(stale)
 
     def _opened(self) -> Sessions:
-        """Its sessions, opened if they are not, or not any more; the first time, what was left behind is put right."""
+        """Its sessions, opened if they are not, or not any more."""
         known = self._sessions
         if known is not None and not any(each.closed or each.broken for each in known):
             return known
         if known is not None:
             known.close()
-        self._sessions = opened = Sessions.open(self._dsn)
-        if known is None and (recovered := recover(opened.record)):
-            say("recovered", refreshes=recovered.refreshes, jobs=recovered.jobs, staging=list(recovered.staging))
-        return opened
+        self._sessions = Sessions.open(self._dsn)
+        return self._sessions
+
+    def _recover(self, conn: db.Connection) -> None:
+        """Puts right what was left behind, until that is all: PostgreSQL may take a while to end a dead session."""
+        found = recover(conn)
+        self._recovered = not found.busy
+        if found:
+            say("recovered", refreshes=found.refreshes, jobs=found.jobs, staging=list(found.staging))
 
     def _refresher(self) -> Refresher:
         return Refresher(self._dsn, self._settings, self._session, self._compiled)
