@@ -26,12 +26,11 @@ def trouble(event: str, error: BaseException, **facts: object) -> None:
 
 
 def to_stderr() -> None:
-    """Have events written to stderr. For the process that is the service."""
+    """Have events written to stderr, and what libraries warn of. For the process that is the service."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
-    _LOG.addHandler(handler)
+    logging.getLogger().addHandler(handler)
     _LOG.setLevel(logging.INFO)
-    _LOG.propagate = False
 
 
 class JsonLines(logging.Formatter):
@@ -41,12 +40,17 @@ class JsonLines(logging.Formatter):
         line: dict[str, object] = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
-            "event": record.getMessage(),
-            **getattr(record, "facts", {}),
+            **_content(record),
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str, ensure_ascii=False)
+
+
+def _content(record: logging.LogRecord) -> dict[str, object]:
+    if record.name == _LOG.name:
+        return {"event": record.getMessage(), **getattr(record, "facts", {})}
+    return {"event": "library", "library": record.name, "message": record.getMessage()}
 
 
 def _told(error: BaseException) -> str:
