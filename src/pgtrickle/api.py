@@ -16,7 +16,7 @@ from pgtrickle.catalog.health import Check, SlotHealth
 from pgtrickle.catalog.reader import CdcChange, CdcStatus, HistoryRow, StreamTable
 from pgtrickle.config import Settings
 from pgtrickle.errors import UsageError
-from pgtrickle.refresh import define
+from pgtrickle.refresh import circle, cycle, define
 from pgtrickle.refresh.explain import explain_query, explain_stream_table
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.refresh.run import UNDER_WAY, Refresher
@@ -135,7 +135,7 @@ class Trickle:
             self._refresh_for_sure(stream.pgt_id)
 
     def _redefine(self, stream: StreamTable, query: str | None, refresh_mode: str | None) -> None:
-        """Defines it anew, unless it would then read itself through others."""
+        """Defines it anew, unless it would then read itself, through others or not, where that may not be."""
         from pgtrickle.scheduler import dag  # here: graphs are loaded only where one is asked for
 
         before = dag.read(self._connection)
@@ -148,7 +148,19 @@ class Trickle:
             refresh_mode=refresh_mode,
         )
         sources = catalog.dependencies(self._connection, stream.pgt_id)
-        before.require_no_cycle(stream.pgt_id, [source.source_relid for source in sources])
+        relids = [source.source_relid for source in sources]
+        if not self.settings.allow_circular:
+            before.require_no_cycle(stream.pgt_id, relids)
+            return
+        after = before.with_sources(stream.pgt_id, relids)
+        self._require_monotone(stream, next((part for part in after.circles if stream.pgt_id in part), ()))
+
+    def _require_monotone(self, stream: StreamTable, circle_ids: Sequence[int]) -> None:
+        """Whether the circle that an altered table is now in, if any, can be refreshed."""
+        members = [each for pgt_id in circle_ids if (each := catalog.by_id(self._connection, pgt_id)) is not None]
+        if any(each.pgt_id == stream.pgt_id and each.pgt_relid != stream.pgt_relid for each in members):
+            raise cycle.other_columns(str(stream))
+        cycle.require_monotone([circle.member(each, define.load(self._connection, each)) for each in members])
 
     def _ask_of_diamond(self, pgt_id: int, asked: tuple[str | None, str | None]) -> None:
         if any(asked):
@@ -158,7 +170,7 @@ class Trickle:
 
     def _refresh_for_sure(self, pgt_id: int) -> None:
         """Refreshes, waiting for another refresh that is under way; a suspended table stays as it is."""
-        while self._refresher.refresh(pgt_id).reason == UNDER_WAY:
+        while self._refresh(pgt_id).reason == UNDER_WAY:
             time.sleep(0.2)
 
     def drop_stream_table(self, name: str, cascade: bool = False) -> list[str]:
@@ -171,8 +183,11 @@ class Trickle:
         return dropped
 
     def refresh_stream_table(self, name: str, *, full: bool = False) -> RefreshResult:
-        """Brings a stream table up to date now."""
-        return self._refresher.refresh(catalog.resolve(self._connection, name).pgt_id, full=full)
+        """Brings a stream table up to date now; if it is in a circle, all of that."""
+        return self._refresh(catalog.resolve(self._connection, name).pgt_id, full=full)
+
+    def _refresh(self, pgt_id: int, *, full: bool = False) -> RefreshResult:
+        return circle.refresh(self._refresher, pgt_id, full=full)[pgt_id]
 
     def status(self, name: str | None = None) -> Sequence[StreamTable]:
         """All stream tables, or the one named."""
@@ -192,7 +207,16 @@ class Trickle:
             return explain_query(self._connection, query)
         assert name is not None
         stream = catalog.resolve(self._connection, name)
-        return explain_stream_table(self._connection, stream, self._refresher.prepared(stream))
+        text = explain_stream_table(self._connection, stream, self._refresher.prepared(stream))
+        way = self.circle(name)
+        return f"{circle.explained(way)}\n{text}" if way else text
+
+    def circle(self, name: str) -> str | None:
+        """The circle that a stream table is part of, as a → b → a; None if it is in none."""
+        found = catalog.circle(self._connection, catalog.resolve(self._connection, name).pgt_id)
+        streams = [each for pgt_id in found if (each := catalog.by_id(self._connection, pgt_id)) is not None]
+        members = [circle.member(each, self._refresher.prepared(each)) for each in streams]
+        return cycle.route(members) if members else None
 
     def verify(self, *names: str) -> list[Verification]:
         """Compares stream tables (all, if none is named) with their queries as PostgreSQL evaluates them."""

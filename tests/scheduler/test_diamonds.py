@@ -52,7 +52,8 @@ def test_a_plain_diamond() -> None:
         pytest.param(
             [*DIAMOND, (4, OTHER), (5, OTHER), (6, 4), (6, 5)], [(1, 2, 3), (4, 5, 6)], id="two that share nothing"
         ),
-        pytest.param([(1, 2), (2, 1), (3, 1), (3, 2)], [], id="a cycle is left out"),
+        pytest.param([(1, 2), (2, 1), (3, 1), (3, 2)], [(1, 2)], id="a circle is a group of its own"),
+        pytest.param([(1, BASE), (2, 1), (2, 2), (3, 1), (3, 2)], [(2,)], id="and what reads it is in no diamond"),
     ],
 )
 def test_members(edges: list[tuple[int, int]], expected: list[tuple[int, ...]]) -> None:
@@ -95,6 +96,21 @@ def test_a_halted_member_holds_its_group_and_no_other() -> None:
 def test_a_reader_of_one_arm_brings_the_whole_group() -> None:
     graph = dag(*DIAMOND, (4, 1), calculated=frozenset({1, 2, 3}))
     assert diamonds.select(graph, diamonds.groups(graph, Settings()), {4}) == {1, 2, 3, 4}
+
+
+def test_a_circle_runs_whole_between_what_it_reads_and_what_reads_it() -> None:
+    graph = dag((1, BASE), (2, 1), (2, 3), (3, 2), (4, 3), (5, 5), tables=5, calculated=frozenset({1, 3}))
+    found = diamonds.groups(graph, Settings())
+    assert [(group.members, group.circular) for group in found] == [((2, 3), True), ((5,), True)]
+    assert diamonds.select(graph, found, {2}) == {1, 2, 3}
+    assert diamonds.select(graph, found, {2, 4, 5}, {3}) == {4, 5}, "halted as a whole"
+    assert diamonds.reached(graph, found, {2, 3, 4, 5}, {3}) == {2, 3, 4}
+    sorter = diamonds.units(graph, found, graph.tables)
+    assert set(sorter.get_ready()) == {(1,), (5,)}
+    sorter.done((1,))
+    assert sorter.get_ready() == ((2, 3),)
+    sorter.done((2, 3))
+    assert sorter.get_ready() == ((4,),)
 
 
 def test_units_wait_for_what_they_read() -> None:

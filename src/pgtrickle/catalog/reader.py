@@ -225,6 +225,22 @@ def consumers_of(conn: psycopg.Connection[Any], source_oid: int) -> tuple[Stream
     return _many(conn, where, (source_oid,))
 
 
+def circle(conn: psycopg.Connection[Any], pgt_id: int) -> tuple[int, ...]:
+    """The stream tables that read each other in a circle with this one, itself included, by id; none if it is in no
+    circle."""
+    rows = conn.execute(
+        "WITH RECURSIVE reads AS (SELECT d.pgt_id, t.pgt_id AS source FROM pgtrickle.pgt_dependencies AS d"
+        "   JOIN pgtrickle.pgt_stream_tables AS t ON t.pgt_relid = d.source_relid),"
+        " above(id) AS (SELECT source FROM reads WHERE pgt_id = %(id)s"
+        "   UNION SELECT r.source FROM reads AS r JOIN above AS a ON a.id = r.pgt_id),"
+        " below(id) AS (SELECT pgt_id FROM reads WHERE source = %(id)s"
+        "   UNION SELECT r.pgt_id FROM reads AS r JOIN below AS b ON b.id = r.source)"
+        " SELECT id FROM above JOIN below USING (id) ORDER BY id",
+        {"id": pgt_id},
+    ).fetchall()
+    return tuple(int(row[0]) for row in rows)
+
+
 def dependencies(conn: psycopg.Connection[Any], pgt_id: int) -> tuple[Dependency, ...]:
     """The sources of a stream table, by oid: the order in which they are locked."""
     query = sql.SQL("SELECT {} FROM pgtrickle.pgt_dependencies AS t WHERE pgt_id = %s ORDER BY source_relid")

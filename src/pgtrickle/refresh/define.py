@@ -25,6 +25,7 @@ from pgtrickle.errors import StateError, Unsupported, UsageError
 from pgtrickle.model import Table, quote
 from pgtrickle.query.compile import Compiled, compile_query
 from pgtrickle.query.fingerprint import fingerprint
+from pgtrickle.refresh.cycle import other_columns
 from pgtrickle.refresh.failure import DefinitionProblem
 from pgtrickle.refresh.lock import wait_for_refresh
 from pgtrickle.refresh.prepared import Prepared, joined_aggregates, prepare
@@ -97,6 +98,10 @@ def redefine(
             _require_eligible(connection, compiled, mode, stream.requested_cdc_mode, settings)
         prepared = prepare(connection, stream.pgt_id, stream.pgt_schema, stream.pgt_name, compiled)
         before = [dependency.source_relid for dependency in catalog.dependencies(connection, stream.pgt_id)]
+        for other in set(catalog.circle(connection, stream.pgt_id)) - {
+            stream.pgt_id
+        }:  # they keep no state of their own
+            record.mark_reinit(connection, other, f"{stream}, which it was in a circle with, was defined anew")
         _fit_storage(connection, stream, prepared, may_change=query is not None)
         state.drop(connection, stream.pgt_id)
         record.redefine(connection, stream.pgt_id, _definition(connection, text, path, compiled, mode))
@@ -119,24 +124,28 @@ def ask_for(connection: Connection, stream: StreamTable, cdc_mode: str, settings
 def drop(connection: Connection, stream: StreamTable, *, cascade: bool) -> list[str]:
     """Drops a stream table and, with `cascade`, those built on it; returns their names."""
     with connection.transaction():
-        dropped, sources = _drop(connection, stream, cascade=cascade)
+        dropped, sources = _drop(connection, stream, cascade=cascade, seen=set())
         triggers.detach_all(connection, sources)  # last, and all at once: no source stays locked while we wait
     return dropped
 
 
-def _drop(connection: Connection, stream: StreamTable, *, cascade: bool) -> tuple[list[str], set[int]]:
-    """Drops all but the capture of the sources; returns the names of the stream tables, and those sources."""
+def _drop(connection: Connection, stream: StreamTable, *, cascade: bool, seen: set[int]) -> tuple[list[str], set[int]]:
+    """Drops all but the capture of the sources; returns the names of the stream tables, and those sources. `seen`
+    are those that are dropped, or about to be: a table is reached by every way to it, and a circle comes back."""
     wait_for_refresh(connection, stream.pgt_id, str(stream))
+    seen.add(stream.pgt_id)
     dropped: list[str] = []
     sources: set[int] = set()
     for consumer in catalog.consumers_of(connection, stream.pgt_relid):
+        if consumer.pgt_id in seen:
+            continue
         if not cascade:
             raise StateError(
                 f"the stream table {consumer} reads {stream}",
                 code="PT303",
                 hint="drop it first, or drop with cascade",
             )
-        names, read = _drop(connection, consumer, cascade=True)
+        names, read = _drop(connection, consumer, cascade=True, seen=seen)
         dropped += names
         sources |= read
     sources |= {dependency.source_relid for dependency in catalog.dependencies(connection, stream.pgt_id)}
@@ -269,6 +278,8 @@ def _fit_storage(connection: Connection, stream: StreamTable, prepared: Prepared
             code="PT324",
             hint="alter the stream table with its query to take the new columns",
         )
+    if any(table.oid == stream.pgt_relid for table in prepared.sources):
+        raise other_columns(str(stream))
     acl = _grants(connection, stream)
     ddl.announce_own(connection)  # who reads the table finds the new one at its next refresh
     _drop_storage(connection, stream, cascade=False)

@@ -6,7 +6,7 @@ A refresh takes it for its session and is skipped when it cannot; whoever change
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import psycopg
 
@@ -30,6 +30,13 @@ def refresh_lock(connection: Connection, pgt_id: int) -> Iterator[bool]:
     finally:
         if not connection.closed:
             connection.execute("SELECT pg_catalog.pg_advisory_unlock(%s, %s)", (_CLASS, pgt_id))
+
+
+@contextmanager
+def refresh_locks(connection: Connection, pgt_ids: Sequence[int]) -> Iterator[bool]:
+    """Those of several stream tables; false if another session has one of them."""
+    with ExitStack() as held:
+        yield all(held.enter_context(refresh_lock(connection, pgt_id)) for pgt_id in sorted(pgt_ids))
 
 
 def lock_free(connection: Connection, pgt_ids: Sequence[int]) -> frozenset[int]:

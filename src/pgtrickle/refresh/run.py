@@ -13,8 +13,8 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -31,13 +31,14 @@ from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.config import Settings
 from pgtrickle.db import Connection
 from pgtrickle.errors import Error, Refused, StateError
+from pgtrickle.model import Table
 from pgtrickle.query.fingerprint import fingerprint
 from pgtrickle.refresh import facts as ask
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.decide import Action, Circumstances, Decision, SourceChanges, decide
 from pgtrickle.refresh.define import load, redefine
 from pgtrickle.refresh.failure import ValueProblem, as_ours, breaks_definition, known_failures
-from pgtrickle.refresh.lock import refresh_lock
+from pgtrickle.refresh.lock import refresh_lock, refresh_locks
 from pgtrickle.refresh.plan import is_small, plan_delta, plan_full, result_columns
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.result import RefreshResult
@@ -54,18 +55,18 @@ if TYPE_CHECKING:
     from pgtrickle.refresh.stages import StageRunner
 
 UNDER_WAY = "another refresh of the table is under way"
-_MOST_REDEFINITIONS = 3
+MOST_REDEFINITIONS = 3
 _LOCK_TIMEOUT = "10s"
 _MANY_CHANGES = 1000
 """With so many the time a differential refresh takes follows their number: fewer cost what starting it costs."""
-_CHANGED = "the definition of a source changed"
+CHANGED = "the definition of a source changed"
 
 
 CompiledTables: TypeAlias = dict[int, tuple[str, Prepared]]
 """Stream tables made ready, by id, each with the version of the definition it was compiled for."""
 
 
-class _SourceGone(Exception):
+class SourceGone(Exception):
     """A source is not there under the name it had when the query was compiled."""
 
 
@@ -98,14 +99,14 @@ class Refresher:
         connections = self.connections()
         with refresh_lock(connections.aside, pgt_id) as locked:
             if not locked:
-                return _skipped(connections.aside, pgt_id, initiated_by, UNDER_WAY)
+                return skipped(connections.aside, pgt_id, initiated_by, UNDER_WAY)
             record.close_abandoned(connections.aside, pgt_id)
             reason = "full refresh asked for" if full else None
             try:
-                refresh = _Refresh(self, connections, pgt_id, initiated_by, reason, tick)
+                refresh = Refresh(self, connections, pgt_id, initiated_by, reason, tick)
                 result = refresh.run()
             except NotInTick:
-                refresh = _Refresh(self, connections, pgt_id, initiated_by, reason)
+                refresh = Refresh(self, connections, pgt_id, initiated_by, reason)
                 result = refresh.run()
             refresh.clean()
             return result
@@ -125,24 +126,24 @@ class Refresher:
         refreshed by itself first.
         """
         connections = self.connections()
-        done: list[_Refresh] = []
+        done: list[Refresh] = []
         results: dict[int, RefreshResult] = {}
-        with ExitStack() as locks:
-            for pgt_id in sorted(pgt_ids):
-                if not locks.enter_context(refresh_lock(connections.aside, pgt_id)):
-                    return {each: _skipped(connections.aside, each, initiated_by, UNDER_WAY) for each in pgt_ids}
+        with refresh_locks(connections.aside, pgt_ids) as locked:
+            if not locked:
+                return {each: skipped(connections.aside, each, initiated_by, UNDER_WAY) for each in pgt_ids}
+            for pgt_id in pgt_ids:
                 record.close_abandoned(connections.aside, pgt_id)
             try:
                 with connections.writer.transaction():
                     for pgt_id in pgt_ids:
-                        refresh = _Refresh(self, connections, pgt_id, initiated_by, None, tick, together=True)
+                        refresh = Refresh(self, connections, pgt_id, initiated_by, None, tick, together=True)
                         results[pgt_id] = refresh.run()
                         done.append(refresh)
                     if on_change is not None and any(r.action is not Action.NO_DATA for r in results.values()):
                         on_change(connections.writer)
                     failpoints.reach("before-group-commit")
             except Behind as behind:
-                return {each: _skipped(connections.aside, each, initiated_by, str(behind)) for each in pgt_ids}
+                return {each: skipped(connections.aside, each, initiated_by, str(behind)) for each in pgt_ids}
             except Exception as error:
                 for refresh in done:
                     refresh.undone(f"undone with the others of its group: {error}")
@@ -192,7 +193,7 @@ class Refresher:
 
 
 @dataclass(slots=True)
-class _Refresh:
+class Refresh:
     """One refresh under way; the caller holds the stream table's lock."""
 
     owner: Refresher
@@ -217,12 +218,12 @@ class _Refresh:
             raise
         except Exception as error:
             raised = as_ours(error)
-            self._fail(raised, classify(error))
+            self.fail(raised, classify(error))
             if not isinstance(error, known_failures()):
                 raise
             if isinstance(raised, ValueProblem) and self._may_run_full():
                 reason = f"a differential refresh could not be computed: {raised.message}"
-                again = _Refresh(self.owner, self.connections, self.pgt_id, self.initiated_by, reason)
+                again = Refresh(self.owner, self.connections, self.pgt_id, self.initiated_by, reason)
                 return again.run()
             if raised is error:
                 raise
@@ -235,48 +236,48 @@ class _Refresh:
         return differential and auto and not self.together
 
     def _run(self) -> RefreshResult:
-        prepared = self.owner.known(self.pgt_id) or self.owner.prepared(self._stream())
-        for _ in range(_MOST_REDEFINITIONS):
+        prepared = self.owner.known(self.pgt_id) or self.owner.prepared(self.read())
+        for _ in range(MOST_REDEFINITIONS):
             try:
-                with self._snapshot(prepared) as moment:
-                    self.stream = stream = self._stream()
+                with self.snapshot(prepared.lockable) as moment:
+                    self.stream = stream = self.read()
                     if self.owner.prepared(stream) is not prepared:
                         prepared = self.owner.prepared(stream)
                         continue
-                    self._require_in_tick(stream)
+                    self.require_in_tick(stream)
                     with self._window(stream, prepared, moment) as window:
                         self.window = window
-                        if window.waited and self._stream() != stream:  # changed while we waited
+                        if window.waited and self.read() != stream:  # changed while we waited
                             continue
                         pending = window.pending()
                         failpoints.reach("window-read")
-                        outdated = self._outdated(stream, prepared, pending)
+                        outdated = self.outdated(stream, prepared, pending)
                         result = None if outdated else self._refresh(stream, prepared, pending, window, moment)
-            except (_SourceGone, NotCaptured):  # if the query no longer holds, PostgreSQL's word on it is the clearest
-                stream, outdated, result = self._stream(), _CHANGED, None
+            except (SourceGone, NotCaptured):  # if the query no longer holds, PostgreSQL's word on it is the clearest
+                stream, outdated, result = self.read(), CHANGED, None
             except Behind as behind:
                 if self.together:
                     raise
-                return _skipped(self.connections.aside, self.pgt_id, self.initiated_by, str(behind))
+                return skipped(self.connections.aside, self.pgt_id, self.initiated_by, str(behind))
             if result is not None:
                 return result
             if self.tick is not None:
-                raise NotInTick(self.pgt_id, outdated or _CHANGED)
-            reason = stream.reinit_reason or outdated or _CHANGED  # what DDL was noted says more than a fingerprint
+                raise NotInTick(self.pgt_id, outdated or CHANGED)
+            reason = stream.reinit_reason or outdated or CHANGED  # what DDL was noted says more than a fingerprint
             redefine(self.connections.aside, stream, settings=self.owner.settings, reason=reason)
-            prepared = self.owner.prepared(self._stream())
+            prepared = self.owner.prepared(self.read())
         raise StateError(
             "the sources keep changing their definition", code="PT342", hint="refresh again when no DDL is under way"
         )
 
-    def _require_in_tick(self, stream: StreamTable) -> None:
-        """The tick's snapshot must have the table's last refresh: state is read there. One that began before the tick
-        may have committed after it, so frontiers alone do not tell."""
+    def require_in_tick(self, stream: StreamTable) -> None:
+        """The tick's snapshot must have the table's last refresh, and its last definition: state is read there. One that
+        began before the tick may have committed after it, so frontiers alone do not tell."""
         if self.tick is None:
             return
         then = catalog.by_id(self.connections.reader, self.pgt_id)
-        if then is None or (then.frontier, then.since(True)) != (stream.frontier, stream.since(True)):
-            raise NotInTick(self.pgt_id, "it was refreshed since the tick began")
+        if then != stream:
+            raise NotInTick(self.pgt_id, "it was refreshed or altered since the tick began")
 
     @contextmanager
     def _window(self, stream: StreamTable, prepared: Prepared, moment: Moment) -> Iterator[Window]:
@@ -290,7 +291,7 @@ class _Refresh:
             return
         if not window.is_complete:
             window = await_decoder(window, self.owner.settings.decoder_wait_timeout)
-            self._time("wait")
+            self.lap("wait")
         upstream = prepared.upstream.intersection(sources) if self.tick is not None else frozenset()
         if upstream and self.together:
             window = extended(window, upstream, Place.WRITER, _as_committed(self.connections.writer))
@@ -299,7 +300,7 @@ class _Refresh:
                 window = extended(window, upstream, Place.LATE, now(self.connections.late).snapshot)
             yield window
 
-    def _outdated(self, stream: StreamTable, prepared: Prepared, pending: dict[int, Pending]) -> str | None:
+    def outdated(self, stream: StreamTable, prepared: Prepared, pending: dict[int, Pending]) -> str | None:
         """Why the table must be defined anew on its sources, if it must."""
         dependencies = prepared.compiled.analysis.dependencies
         found = {fingerprint(self.connections.reader, dependencies)}
@@ -309,28 +310,28 @@ class _Refresh:
             truncated = [
                 str(table) for table in prepared.sources if table.oid in pending and pending[table.oid].truncated
             ]
-            return f"{', '.join(truncated)} was truncated or altered" if truncated else _CHANGED
+            return f"{', '.join(truncated)} was truncated or altered" if truncated else CHANGED
         lost = [str(table) for table in prepared.sources if table.oid in pending and not pending[table.oid].captured]
         return f"changes of {', '.join(lost)} were not captured for a time" if lost else None
 
-    def _stream(self) -> StreamTable:
+    def read(self) -> StreamTable:
         stream = catalog.by_id(self.connections.aside, self.pgt_id)
         if stream is None:
             raise StateError("the stream table was dropped", code="PT301", hint="`pgtrickle status` lists them all.")
         return stream
 
     @contextmanager
-    def _snapshot(self, prepared: Prepared) -> Iterator[Moment]:
+    def snapshot(self, lockable: Collection[Table]) -> Iterator[Moment]:
         """A transaction at one snapshot, with the sources protected from DDL while it is read."""
         reader = self.connections.reader
         with reader.transaction():
-            if prepared.lockable:
-                tables = ", ".join(table.qualified for table in prepared.lockable)
+            if lockable:
+                tables = ", ".join(table.qualified for table in lockable)
                 db.execute(reader, f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")  # utility: takes no snapshot yet
                 try:
                     db.execute(reader, f"LOCK TABLE {tables} IN ACCESS SHARE MODE")
                 except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
-                    raise _SourceGone from error
+                    raise SourceGone from error
             if self.tick is None:
                 moment = now(reader)
             else:
@@ -346,13 +347,13 @@ class _Refresh:
         facts = self._facts(prepared, changes) if any(changes.values()) else Facts({}, changes)
         truncated = frozenset(oid for oid, found in pending.items() if found.truncated)
         self.decision = decision = decide(self._circumstances(stream, prepared, facts, truncated))
-        self._time("decide")
+        self.lap("decide")
         if decision.action is Action.SKIP:
             if self.together:
                 raise NotInTick(self.pgt_id, decision.reason)
-            return _skipped(self.connections.aside, self.pgt_id, self.initiated_by, decision.reason)
+            return skipped(self.connections.aside, self.pgt_id, self.initiated_by, decision.reason)
         if decision.action is Action.NO_DATA:
-            return self._nothing(decision, window, moment)
+            return self.nothing(decision, window, moment)
         place = self._place_of_full(stream, prepared, decision)
         stage.drop_orphans(self.connections.aside, self.pgt_id)
         return self._work(stream, prepared, decision, facts, window, moment, place)
@@ -397,7 +398,7 @@ class _Refresh:
             else None,
         )
 
-    def _nothing(self, decision: Decision, window: Window, moment: Moment) -> RefreshResult:
+    def nothing(self, decision: Decision, window: Window, moment: Moment) -> RefreshResult:
         connection = self.connections.writer if self.together else self.connections.aside
         with connection.transaction():
             record.record_no_data(
@@ -432,18 +433,20 @@ class _Refresh:
             raise NotInTick(self.pgt_id, "an aggregate is in the way") from error
         small = is_small(physical, facts, whole=whole)
         runner = self._runner(prepared, window, whole=whole, small=small, late=changed.late)
-        self._time("plan")
+        self.lap("plan")
         writer = self.connections.writer
         self.refresh_id = record.start_refresh(self.connections.aside, self.pgt_id, initiated_by=self.initiated_by)
         try:
             with writer.transaction():
                 relation = runner.run(physical)
-                self._time("spark")
+                self.lap("spark")
                 apply = merge.replace if whole else merge.apply_delta
                 applied = apply(writer, prepared.storage, relation, result_columns(prepared))
-                self._time("apply")
-                result = self._finish(writer, decision, applied, facts, window, moment)
-                _notify(writer, stream, result)
+                self.lap("apply")
+                upstream_frontier = None if whole else window.end_beyond
+                changes = sum(facts.changes.values())
+                result = self.finish(writer, decision, applied, changes, moment, upstream_frontier)
+                notify(writer, stream, result)
                 failpoints.reach("before-commit")
             failpoints.reach("after-commit")
         finally:
@@ -465,24 +468,23 @@ class _Refresh:
         snapshot = Snapshot.export(self.owner.dsn, self.connections.reader)
         return StageRunner(prepared, self.connections, self.owner.session(), snapshot, window, whole, small, late)
 
-    def _finish(
+    def finish(
         self,
         writer: Connection,
         decision: Decision,
         applied: merge.Applied,
-        facts: Facts,
-        window: Window,
+        changes: int,
         moment: Moment,
+        upstream_frontier: str | None,
     ) -> RefreshResult:
         """Moves the frontier and closes the history row."""
         assert self.refresh_id is not None
         whole = decision.action is not Action.DIFFERENTIAL
-        changes = sum(facts.changes.values())
         record.mark_refreshed(
             writer,
             self.pgt_id,
             frontier=moment.snapshot,
-            upstream_frontier=None if whole else window.end_beyond,
+            upstream_frontier=upstream_frontier,
             data_timestamp=moment.at,
             full_ms=self._elapsed() if whole else None,
         )
@@ -502,7 +504,7 @@ class _Refresh:
         counts = (applied.inserted, applied.deleted, changes)
         return RefreshResult(decision.action, decision.reason, *counts, self._elapsed(), self.phases)
 
-    def _fail(self, error: Error, kind: Kind) -> None:
+    def fail(self, error: Error, kind: Kind) -> None:
         """Records a failure, and counts it if it does not pass by itself; if that fails too, the first error is the one
         to tell, with a note."""
         try:
@@ -532,7 +534,7 @@ class _Refresh:
             broken=breaks_definition(error),
             counts=kind is not Kind.RETRY,
         )
-        stream = self._stream()
+        stream = self.read()
         facts = {"table": str(stream), "error_code": error.code, "error": error.message, "kind": kind.value}
         _alert(aside, {"event": "refresh_failed", **facts, "consecutive_errors": stream.consecutive_errors})
         if status == "SUSPENDED" and (self.stream is None or self.stream.status != "SUSPENDED"):
@@ -553,13 +555,13 @@ class _Refresh:
         self.refresh_id = self.decision = None
         try:
             for oid, span in self.window.spans.items():
-                self._clean(oid, decoded=span.sides is not None)
+                self.clean_buffer(oid, decoded=span.sides is not None)
         except psycopg.Error as error:
             raised = as_ours(error)
-            self._fail(raised, classify(error))
+            self.fail(raised, classify(error))
             raise raised from error
 
-    def _clean(self, oid: int, *, decoded: bool) -> None:
+    def clean_buffer(self, oid: int, *, decoded: bool) -> None:
         aside = self.connections.aside
         is_upstream = catalog.by_relation(aside, oid) is not None
         consumers = catalog.consumers_of(aside, oid)
@@ -571,7 +573,7 @@ class _Refresh:
     def _elapsed(self) -> float:
         return (time.perf_counter() - self.started) * 1000
 
-    def _time(self, phase: str) -> None:
+    def lap(self, phase: str) -> None:
         self.phases[phase] = round(self._elapsed() - sum(self.phases.values()), 3)
 
 
@@ -586,7 +588,7 @@ def _version(stream: StreamTable) -> str:
     return f"{stream.source_fingerprint}/{stream.updated_at}"
 
 
-def _skipped(connection: Connection, pgt_id: int, initiated_by: str, reason: str) -> RefreshResult:
+def skipped(connection: Connection, pgt_id: int, initiated_by: str, reason: str) -> RefreshResult:
     with connection.transaction():
         refresh_id = record.start_refresh(connection, pgt_id, initiated_by=initiated_by)
         duration = record.finish_refresh(connection, refresh_id, status="SKIPPED", action=Action.SKIP, reason=reason)
@@ -600,7 +602,7 @@ def _as_committed(writer: Connection) -> str:
     return str(row[0]) if row[1] is None else including(str(row[0]), int(str(row[1])))
 
 
-def _notify(connection: Connection, stream: StreamTable, result: RefreshResult) -> None:
+def notify(connection: Connection, stream: StreamTable, result: RefreshResult) -> None:
     message = {
         "event": "refresh_completed",
         "table": str(stream),

@@ -185,10 +185,11 @@ def moved(scan: Scan, changes: str, sign: int) -> str:
     return f"SELECT {names} FROM ({by_image(rows, scan.columns)}) AS net CROSS JOIN generate_series(1, net.w)"
 
 
-def copied(source: Connection, query: str, target: Connection) -> str:
-    """A temporary table of `target`'s with the rows that `source` sees; returns its name."""
+def copied(source: Connection, query: str, target: Connection, *, like: str | None = None) -> str:
+    """A temporary table of `target`'s with the rows that `source` sees; returns its name. `like` is a query with the
+    same columns, where `target` cannot read what the one reads."""
     name = f"pgt_copy_{uuid4().hex[:12]}"
-    execute(target, f"CREATE TEMPORARY TABLE {name} ON COMMIT DROP AS {query} WITH NO DATA")
+    execute(target, f"CREATE TEMPORARY TABLE {name} ON COMMIT DROP AS {like or query} WITH NO DATA")
     with (
         source.cursor().copy(statement(f"COPY ({query}) TO STDOUT")) as given,
         target.cursor().copy(statement(f"COPY pg_temp.{name} FROM STDIN")) as taken,

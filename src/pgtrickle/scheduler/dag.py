@@ -16,6 +16,7 @@ import networkx as nx
 import psycopg
 
 from pgtrickle.errors import StateError
+from pgtrickle.refresh import cycle
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +120,16 @@ class Dag:
         return sorter
 
     @cached_property
+    def circles(self) -> tuple[tuple[int, ...], ...]:
+        """The stream tables that read each other in a circle, by circle; those that share a table are one."""
+        parts = nx.strongly_connected_components(self.graph)
+        found = (tuple(sorted(part)) for part in parts)
+        return tuple(sorted(part for part in found if len(part) > 1 or self.graph.has_edge(part[0], part[0])))
+
+    @cached_property
     def cyclic(self) -> frozenset[int]:
         """The stream tables that are part of a cycle: a source that is a view may close one behind our back."""
-        parts = nx.strongly_connected_components(self.graph)
-        return frozenset(
-            pgt_id for part in parts for pgt_id in part if len(part) > 1 or self.graph.has_edge(pgt_id, pgt_id)
-        )
+        return frozenset(pgt_id for part in self.circles for pgt_id in part)
 
     def cycle(self) -> tuple[str, ...] | None:
         """The names along one cycle, the first again at the end; None if there is none."""
@@ -148,16 +153,12 @@ class Dag:
                 raise self._circle(nx.shortest_path(changed, pgt_id, source))
 
     def _require_acyclic(self, graph: nx.DiGraph) -> None:
-        cycle = _find_cycle(graph)
-        if cycle:
-            raise self._circle(cycle)
+        found = _find_cycle(graph)
+        if found:
+            raise self._circle(found)
 
-    def _circle(self, cycle: list[int]) -> StateError:
-        return StateError(
-            f"stream tables would read each other in a circle: {' → '.join(self._names(cycle))}",
-            code="PT371",
-            hint="let one of them read base tables instead; cycles (allow_circular) are not available yet",
-        )
+    def _circle(self, around: list[int]) -> StateError:
+        return cycle.not_allowed(cycle.arrows(self._names(around)[:-1]))
 
     def _names(self, cycle: list[int]) -> tuple[str, ...]:
         """The names around a cycle, from its oldest table back to it."""

@@ -29,12 +29,14 @@ class Group:
     """The stream tables of one diamond, or of several that share tables, by id; `convergence` are where ways meet.
 
     `consistency` is atomic or none; `policy` is fastest (due when one member is) or slowest (due when all are).
+    `circular`: it is no diamond, but tables that read each other in a circle, which are refreshed as one.
     """
 
     members: tuple[int, ...]
     convergence: tuple[int, ...]
     consistency: str
     policy: str
+    circular: bool = False
 
     @property
     def atomic(self) -> bool:
@@ -42,7 +44,7 @@ class Group:
 
 
 def groups(dag: Dag, settings: Settings) -> tuple[Group, ...]:
-    """All diamonds: atomic ones joined where they share tables, the others each for itself.
+    """All diamonds: atomic ones joined where they share tables, the others each for itself; and all circles.
 
     What was asked for the table where the ways meet decides. Where joined ones differ, the slowest policy wins: it
     was asked for, and the fastest is what one gets unasked.
@@ -60,18 +62,20 @@ def groups(dag: Dag, settings: Settings) -> tuple[Group, ...]:
         ends = tuple(sorted(end for end in atomic if end in joined))
         policies = {_policy(dag.tables[end], settings) for end in ends}
         tied.append(Group(joined, ends, "atomic", "slowest" if "slowest" in policies else "fastest"))
-    return tuple(sorted([*tied, *loose], key=lambda group: (group.members, group.consistency)))
+    circles = [Group(part, (), "atomic", "fastest", circular=True) for part in dag.circles]
+    return tuple(sorted([*tied, *loose, *circles], key=lambda group: (group.members, group.consistency)))
 
 
 def convergences(dag: Dag) -> dict[int, frozenset[int]]:
     """The stream tables where two ways from one relation meet for the first time, each with its diamond's members.
 
     From s there are two ways to t that share nothing but their ends iff no third relation is on all ways from s to t,
-    and more than one of them begins at s. All that lies between such an s and t is a member; s itself is not.
+    and more than one of them begins at s. All that lies between such an s and t is a member; s itself is not. What
+    is below a circle ends none: the circle would have to be refreshed amid the group.
     """
     found = {}
     relations = dag.relations
-    for pgt_id in sorted(set(dag.tables) - dag.cyclic):
+    for pgt_id in sorted(set(dag.tables) - dag.cyclic - dag.below(dag.cyclic)):
         end = dag.tables[pgt_id].relid
         if relations.in_degree(end) < 2:
             continue
@@ -91,15 +95,15 @@ def _joined(dag: Dag, diamonds: Iterable[frozenset[int]]) -> list[tuple[int, ...
     tied = dag.graph.copy()
     tied.remove_nodes_from(dag.cyclic)
     for members in diamonds:
-        nx.add_cycle(tied, sorted(members - dag.cyclic))
+        nx.add_cycle(tied, sorted(members))
     return [tuple(sorted(part)) for part in nx.strongly_connected_components(tied) if len(part) > 1]
 
 
 def select(dag: Dag, diamonds: Iterable[Group], due: Collection[int], halted: Collection[int] = ()) -> frozenset[int]:
     """What to refresh in this tick: the due tables, the calculated ones they need, and whole groups or nothing of them.
 
-    `halted` cannot be refreshed now (suspended, waiting to be tried again, part of a cycle): with it, its whole atomic
-    group waits, and so does a group of the slowest policy until all its members with a schedule are due.
+    `halted` cannot be refreshed now (suspended, waiting to be tried again, a forbidden circle): with it, its whole
+    atomic group waits, and so does a group of the slowest policy until all its members with a schedule are due.
     """
     atomic = [group for group in diamonds if group.atomic]
     held = set(halted)
@@ -146,7 +150,7 @@ def units(dag: Dag, diamonds: Iterable[Group], selected: Iterable[int]) -> Topol
     unit_of: dict[int, Unit] = {pgt_id: (pgt_id,) for pgt_id in chosen}
     for group in diamonds:
         if group.atomic and not chosen.isdisjoint(group.members):
-            unit = dag.order(chosen.intersection(group.members))
+            unit = order(dag, group, chosen)
             unit_of.update(dict.fromkeys(unit, unit))
     sorter: TopologicalSorter[Unit] = TopologicalSorter()
     for pgt_id in sorted(chosen):
@@ -156,9 +160,19 @@ def units(dag: Dag, diamonds: Iterable[Group], selected: Iterable[int]) -> Topol
     return sorter
 
 
+def order(dag: Dag, group: Group, chosen: Collection[int]) -> Unit:
+    """The members of a group that are chosen, each after those it reads; in a circle there is no such order."""
+    members = frozenset(chosen).intersection(group.members)
+    return tuple(sorted(members)) if group.circular else dag.order(members)
+
+
 def store(conn: psycopg.Connection[Any], diamonds: Iterable[Group]) -> None:
     """Records the groups for `diamond_groups()`; one whose members stay the same keeps its number and epoch."""
-    rows = [(list(each.members), each.consistency, list(each.convergence), each.policy) for each in diamonds]
+    rows = [
+        (list(each.members), each.consistency, list(each.convergence), each.policy)
+        for each in diamonds
+        if not each.circular
+    ]
     with conn.transaction():
         conn.execute("LOCK TABLE pgtrickle.pgt_diamonds IN SHARE ROW EXCLUSIVE MODE")
         with conn.cursor() as cursor:

@@ -41,7 +41,7 @@ from pgtrickle.scheduler.events import say, trouble
 from pgtrickle.scheduler.recovery import recover
 from pgtrickle.scheduler.retention import Retention
 from pgtrickle.scheduler.steering import ALERT_CHANNEL
-from pgtrickle.scheduler.unit import Refreshed, refresh_alone, refresh_group
+from pgtrickle.scheduler.unit import Refreshed, refresh_alone, refresh_circle, refresh_group
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -184,7 +184,8 @@ class Refreshes:
             and is_due(stream.schedule, self._attempts.since(pgt_id, stream.data_timestamp), now, min_seconds=least)
         )
         suspended = {pgt_id for pgt_id, stream in streams.items() if stream.status == "SUSPENDED"}
-        halted = suspended | self._attempts.waiting(now) | known.dag.cyclic | (known.dag.tables.keys() - streams.keys())
+        forbidden = frozenset[int]() if self._settings.allow_circular else known.dag.cyclic
+        halted = suspended | self._attempts.waiting(now) | forbidden | (known.dag.tables.keys() - streams.keys())
         return diamonds.select(known.dag, known.groups, due & self._left or due, halted)
 
     def _settle_idle(
@@ -205,13 +206,16 @@ class Refreshes:
 
     def _work(self, conn: db.Connection, known: Known, working: frozenset[int], running: _Running) -> None:
         """Refreshes these, unit by unit."""
-        group_of = {known.dag.order(group.members): group for group in known.groups if group.atomic}
+        atomic = [group for group in known.groups if group.atomic]
+        group_of = {diamonds.order(known.dag, group, group.members): group for group in atomic}
         apart = frozenset(self._apart)
         width = self._settings.max_concurrent_refreshes if self._settings.parallel_refresh_mode == "on" else 1
         for refresher in self._crew.refreshers:
             refresher.settings = self._settings
 
         def carry_out(refresher: Refresher, unit: Unit) -> Refreshed:
+            if unit in group_of and group_of[unit].circular:
+                return refresh_circle(refresher, unit, running.at)
             if unit in group_of and unit not in apart:
                 return refresh_group(refresher, unit, running.at, group_of[unit])
             return refresh_alone(refresher, unit, running.at)

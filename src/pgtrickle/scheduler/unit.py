@@ -1,4 +1,4 @@
-"""One unit of a tick: a stream table by itself, or the tables of an atomic group. Carried out by the crew's threads."""
+"""One unit of a tick: a stream table by itself, an atomic group, or a circle. Carried out by the crew's threads."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pgtrickle.db import Connection
+from pgtrickle.refresh import circle
 from pgtrickle.refresh.decide import Action
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.refresh.run import NotInTick, Refresher
@@ -32,6 +33,12 @@ class Refreshed:
 def refresh_alone(refresher: Refresher, unit: Unit, tick: Tick) -> Refreshed:
     """Its tables one by one, each committed by itself."""
     return Refreshed({pgt_id: refresher.refresh(pgt_id, initiated_by=BY, tick=tick) for pgt_id in unit})
+
+
+def refresh_circle(refresher: Refresher, unit: Unit, tick: Tick) -> Refreshed:
+    """All tables of a circle, at once or not at all; what else belongs to it by now is brought along."""
+    results = circle.refresh(refresher, unit[0], initiated_by=BY, tick=tick)
+    return Refreshed({pgt_id: result for pgt_id, result in results.items() if pgt_id in unit})
 
 
 def refresh_group(refresher: Refresher, unit: Unit, tick: Tick, group: Group) -> Refreshed:

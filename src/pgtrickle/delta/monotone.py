@@ -1,0 +1,122 @@
+"""Which queries only grow when what they read grows, and by which rows: what a cycle of stream tables rests on. Pure.
+
+Q is monotone in a table T if R ⊆ S implies Q(T:=R) ⊆ Q(T:=S), duplicates counted. Round by round, with ΔT the rows that
+T has gained, After the table with them, and every ΔT at one place of the query or several:
+
+    Q linear        Q′ = Q + Σ over sets of places, not empty, (−1)^(|set| + 1) · Q(ΔT at these, After elsewhere)
+    Q distinct      Q′ = Q ∪ ⋃ over places Q(ΔT at this one, After elsewhere)
+
+Called by `refresh/cycle.py` (may the cycle run?) and `refresh/fixpoint.py` (its rounds).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from pgtrickle.delta.algebra import Changes
+from pgtrickle.query.expression import referenced
+from pgtrickle.query.operators import Aggregate, Filter, InnerJoin, Operator, Project, Scan, UnionAll, walk
+
+_MOST_PLACES = 3
+"""With more places the terms, one for each set of them, cost more than the whole query."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A query whose leaves may be `Changes`, and the weight of its rows."""
+
+    sign: int
+    tree: Operator
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """The rows a query gains: those of all terms; if it is `distinct`, each that is new to it, once."""
+
+    terms: tuple[Term, ...]
+    distinct: bool
+
+
+def obstacle(tree: Operator, tables: Collection[int]) -> Operator | None:
+    """The first operator, from the top, that is above a scan of one of the tables (oids) and not monotone."""
+    if not _places(tree, tables):
+        return None
+    match tree:
+        case Scan() | Filter() | Project() | InnerJoin() | UnionAll():
+            pass
+        case Aggregate(keys=keys, calls=()) if keys:  # DISTINCT
+            pass
+        case _:
+            return tree
+    return next((found for below in tree.inputs if (found := obstacle(below, tables)) is not None), None)
+
+
+def name(operator: Operator) -> str:
+    """What an operator is called where it is refused."""
+    if isinstance(operator, Aggregate):
+        functions = dict.fromkeys(call.function for call in operator.calls)
+        return f"aggregate {', '.join(functions)}" if functions else "aggregate without GROUP BY"
+    return re.sub(r"(?<!^)(?=[A-Z])", " ", type(operator).__name__).lower()
+
+
+def growth(tree: Operator, changed: Collection[int]) -> Growth | None:
+    """What a monotone query gains when these tables have gained rows; None if there is no cheap way to tell."""
+    places = _places(tree, changed)
+    if _is_distinct(tree):
+        return Growth(tuple(_terms(tree, places, 1)), distinct=True)
+    if len(places) <= _MOST_PLACES and _is_linear(tree, changed):
+        return Growth(tuple(_terms(tree, places, len(places))), distinct=False)
+    return None
+
+
+def _terms(tree: Operator, places: Collection[Scan], most: int) -> Iterator[Term]:
+    for size in range(1, most + 1):
+        for chosen in combinations(places, size):
+            found = _with_changes(tree, chosen)
+            if found is not None:
+                yield Term(1 if size % 2 else -1, found)
+
+
+def _with_changes(tree: Operator, chosen: Collection[Scan]) -> Operator | None:
+    """The tree's rows that come from a change at each of the places; None if no row comes from all of them."""
+    if not any(node in chosen for node in walk(tree)):
+        return tree
+    match tree:
+        case Scan():
+            return Changes(tree.columns, tree)
+        case UnionAll(branches=branches):
+            touched = [branch for branch in branches if any(node in chosen for node in walk(branch))]
+            below = _with_changes(touched[0], chosen) if len(touched) == 1 else None
+            return None if below is None else replace(tree, branches=(below,))
+        case InnerJoin(left=left, right=right):
+            one, other = _with_changes(left, chosen), _with_changes(right, chosen)
+            return None if one is None or other is None else replace(tree, left=one, right=other)
+        case Filter() | Project() | Aggregate():
+            below = _with_changes(tree.input, chosen)
+            return None if below is None else replace(tree, input=below)
+    raise TypeError(f"{type(tree).__name__} is not monotone")
+
+
+def _places(tree: Operator, tables: Collection[int]) -> tuple[Scan, ...]:
+    return tuple(node for node in walk(tree) if isinstance(node, Scan) and node.table.oid in tables)
+
+
+def _is_linear(tree: Operator, changed: Collection[int]) -> bool:
+    """Whether each row comes from one row at each place: no duplicates are dropped on the way."""
+    return not any(isinstance(node, Aggregate) and _places(node, changed) for node in walk(tree))
+
+
+def _is_distinct(tree: Operator) -> bool:
+    """Whether the result has no duplicates, by DISTINCT at its top; columns may be chosen above it, and rows."""
+    shown = set(tree.names)
+    while isinstance(tree, Filter | Project):
+        if isinstance(tree, Project):
+            below = {name: referenced(part) for name, part in zip(tree.names, tree.expressions, strict=True)}
+            if None in below.values():
+                return False
+            shown = {str(below[each]) for each in shown}
+        tree = tree.input
+    return isinstance(tree, Aggregate) and not tree.calls and bool(tree.keys) and shown >= set(tree.keys)

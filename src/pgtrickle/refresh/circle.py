@@ -1,0 +1,371 @@
+"""The refresh of stream tables that read each other in a circle: all at one snapshot, committed together or not at all.
+
+    locks → snapshot S → decide (`cycle.py`) → rounds (`fixpoint.py`) → one transaction: tables, frontiers, history
+
+`refresh` is for everyone who refreshes a stream table that may be in a circle: the API and the service. While they are
+in one, tables keep no state; who leaves it is computed anew (`define.redefine` sees to that).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from pgtrickle import failpoints
+from pgtrickle.apply import merge
+from pgtrickle.apply.merge import by_image
+from pgtrickle.capture.window import NotCaptured, Pending
+from pgtrickle.catalog import reader as catalog
+from pgtrickle.catalog import writer as record
+from pgtrickle.catalog.reader import StreamTable
+from pgtrickle.db import execute, scalar
+from pgtrickle.errors import Refused, StateError
+from pgtrickle.model import Column, PgType, Table, quote
+from pgtrickle.postgres.wire import WEIGHT
+from pgtrickle.query.operators import Scan, walk
+from pgtrickle.refresh import cycle
+from pgtrickle.refresh.connections import Connections
+from pgtrickle.refresh.cycle import Gained, Member
+from pgtrickle.refresh.decide import Action, Decision
+from pgtrickle.refresh.define import redefine
+from pgtrickle.refresh.failure import as_ours, known_failures
+from pgtrickle.refresh.fixpoint import Outside, Rounds
+from pgtrickle.refresh.lock import refresh_locks
+from pgtrickle.refresh.prepared import Prepared
+from pgtrickle.refresh.result import RefreshResult
+from pgtrickle.refresh.retry import classify
+from pgtrickle.refresh.run import CHANGED, UNDER_WAY, NotInTick, Refresh, Refresher, SourceGone, notify, skipped
+from pgtrickle.refresh.tick import Moment, Tick, now
+from pgtrickle.refresh.window import (
+    Behind,
+    Window,
+    at_snapshot,
+    await_decoder,
+    copied,
+    extended,
+    including,
+    moved,
+    opened,
+)
+from pgtrickle.spark.flow import Place
+from pgtrickle.spark.lower import Part
+
+_MOST_TRIES = 3
+
+
+def refresh(
+    refresher: Refresher, pgt_id: int, *, full: bool = False, initiated_by: str = "MANUAL", tick: Tick | None = None
+) -> Mapping[int, RefreshResult]:
+    """Refreshes a stream table, and with it those that it is in a circle with; returns what was done, by table."""
+    connections = refresher.connections()
+    for _ in range(_MOST_TRIES):
+        members = catalog.circle(connections.aside, pgt_id)
+        if not members:
+            return {pgt_id: refresher.refresh(pgt_id, full=full, initiated_by=initiated_by, tick=tick)}
+        with refresh_locks(connections.aside, members) as locked:
+            if not locked:
+                return {each: skipped(connections.aside, each, initiated_by, UNDER_WAY) for each in members}
+            if catalog.circle(connections.aside, pgt_id) != members:
+                continue  # it was altered before we had the locks
+            for each in members:
+                record.close_abandoned(connections.aside, each)
+            circle = _Circle(refresher, connections, members, initiated_by, full, tick)
+            try:
+                results = circle.run()
+            except NotInTick:
+                circle = _Circle(refresher, connections, members, initiated_by, full)
+                results = circle.run()
+            circle.clean()
+            return results
+    raise _restless()
+
+
+@dataclass(slots=True)
+class _Circle:
+    """One refresh under way; the caller holds the locks of all members."""
+
+    owner: Refresher
+    connections: Connections
+    pgt_ids: tuple[int, ...]
+    initiated_by: str
+    full: bool
+    tick: Tick | None = None
+    parts: dict[int, Refresh] = field(default_factory=dict)
+    streams: dict[int, StreamTable] = field(default_factory=dict)
+    ready: dict[int, Prepared] = field(default_factory=dict)
+
+    def run(self) -> dict[int, RefreshResult]:
+        self.parts = {
+            each: Refresh(self.owner, self.connections, each, self.initiated_by, None, self.tick, together=True)
+            for each in self.pgt_ids
+        }
+        try:
+            return self._run()
+        except (Refused, NotInTick):
+            raise
+        except Behind as behind:
+            return self._skip(str(behind))
+        except Exception as error:
+            raised = as_ours(error)
+            for part in self.parts.values():
+                part.fail(raised, classify(error))
+            if raised is error or not isinstance(error, known_failures()):
+                raise
+            raise raised from error
+
+    def clean(self) -> None:
+        """Removes from the buffers what every consumer has applied; those of the members themselves too."""
+        for pgt_id, part in self.parts.items():
+            if part.refresh_id is not None:
+                part.clean_buffer(self.streams[pgt_id].pgt_relid, decoded=False)
+            part.clean()
+
+    def _run(self) -> dict[int, RefreshResult]:
+        for _ in range(_MOST_TRIES):
+            self._read()
+            try:
+                with self._any.snapshot(self._lockable()) as moment:
+                    before = self.ready
+                    self._read()
+                    if any(before[each] is not self.ready[each] for each in self.pgt_ids):
+                        continue
+                    self._require_right()
+                    if any(stream.status == "SUSPENDED" for stream in self.streams.values()):
+                        return self._skip("a stream table of its circle is suspended: resume it with status ACTIVE")
+                    for each, part in self.parts.items():
+                        part.require_in_tick(self.streams[each])
+                    with self._window(moment) as window:
+                        pending = window.pending()
+                        outdated = self._outdated(pending)
+                        if not outdated:
+                            return self._refresh(window, pending, moment)
+            except (SourceGone, NotCaptured):
+                outdated = dict.fromkeys(self.pgt_ids, CHANGED)
+            if self.tick is not None:
+                raise NotInTick(self.pgt_ids[0], next(iter(outdated.values())))
+            for each, reason in outdated.items():
+                stream = self.parts[each].read()
+                why = stream.reinit_reason or reason
+                redefine(self.connections.aside, stream, settings=self.owner.settings, reason=why)
+        raise _restless()
+
+    def _read(self) -> None:
+        self.streams = {each: part.read() for each, part in self.parts.items()}
+        self.ready = {each: self.owner.prepared(stream) for each, stream in self.streams.items()}
+        for each, part in self.parts.items():
+            part.stream = self.streams[each]
+
+    @property
+    def _any(self) -> Refresh:
+        return self.parts[self.pgt_ids[0]]
+
+    @property
+    def _relids(self) -> frozenset[int]:
+        return frozenset(stream.pgt_relid for stream in self.streams.values())
+
+    def _lockable(self) -> frozenset[Table]:
+        return frozenset(table for ready in self.ready.values() for table in ready.lockable)
+
+    def _members(self) -> list[Member]:
+        return [member(self.streams[each], self.ready[each]) for each in self.pgt_ids]
+
+    def _require_right(self) -> None:
+        members = self._members()
+        if not self.owner.settings.allow_circular:
+            raise cycle.not_allowed(cycle.route(members))
+        cycle.require_monotone(members)
+
+    def _outdated(self, pending: dict[int, Pending]) -> dict[int, str]:
+        """The members that must be defined anew on their sources, and why."""
+        found = {
+            each: part.outdated(self.streams[each], self.ready[each], pending) for each, part in self.parts.items()
+        }
+        return {each: reason for each, reason in found.items() if reason}
+
+    def _reinitialize(self) -> str | None:
+        """Why the members cannot go on from what they hold."""
+        for stream in self.streams.values():
+            if stream.needs_reinit:
+                return f"{stream}: {stream.reinit_reason}"
+            if not stream.is_populated:
+                return f"{stream} was not populated yet"
+        if len({(stream.frontier, stream.upstream_frontier) for stream in self.streams.values()}) > 1:
+            return "its tables were of different snapshots"
+        return None
+
+    @contextmanager
+    def _window(self, moment: Moment) -> Iterator[Window]:
+        """The changes of all sources outside the circle."""
+        stream = next(iter(self.streams.values()))
+        upstream = frozenset(oid for ready in self.ready.values() for oid in ready.upstream) - self._relids
+        sources = frozenset(table.oid for ready in self.ready.values() for table in ready.sources) - self._relids
+        window = at_snapshot(
+            self.connections, {oid: stream.since(oid in upstream) for oid in sorted(sources)}, moment.snapshot
+        )
+        by_changes = not self.full and self._reinitialize() is None
+        if by_changes and not window.is_complete:
+            window = await_decoder(window, self.owner.settings.decoder_wait_timeout)
+        late = upstream if self.tick is not None else frozenset()
+        with opened(window, also=bool(late)) as window:
+            if late:
+                window = extended(window, late, Place.LATE, now(self.connections.late).snapshot)
+            for part in self.parts.values():
+                part.window = window
+            yield window
+
+    def _refresh(self, window: Window, pending: dict[int, Pending], moment: Moment) -> dict[int, RefreshResult]:
+        sources = _Sources(window, [node for ready in self.ready.values() for node in _scans(ready)])
+        if any(pending[oid].truncated for oid, span in window.spans.items() if span.reaches_beyond):
+            raise NotInTick(self.pgt_ids[0], "a stream table that it reads was truncated")
+        by_changes = not self.full and self._reinitialize() is None
+        titles = {table.oid: str(table) for ready in self.ready.values() for table in ready.sources}
+        gained = {
+            oid: Gained(
+                titles[oid],
+                found.changes,
+                found.truncated,
+                by_changes and found.changes > 0 and not found.truncated and sources.lost_rows(oid),
+            )
+            for oid, found in pending.items()
+        }
+        full = "full refresh asked for" if self.full else None
+        decision = cycle.decide(self._members(), self._reinitialize(), full, gained)
+        for part in self.parts.values():
+            part.decision = decision
+            part.lap("decide")
+        if decision.action is Action.NO_DATA:
+            with self.connections.writer.transaction():
+                return {each: part.nothing(decision, window, moment) for each, part in self.parts.items()}
+        return self._work(sources, decision, sum(found.changes for found in pending.values()), moment)
+
+    def _work(self, sources: _Sources, decision: Decision, changes: int, moment: Moment) -> dict[int, RefreshResult]:
+        """The rounds, then the one transaction."""
+        onward = decision.action is Action.DIFFERENTIAL
+        for each, part in self.parts.items():
+            part.refresh_id = record.start_refresh(self.connections.aside, each, initiated_by=self.initiated_by)
+        members = {stream.pgt_relid: self.ready[each] for each, stream in self.streams.items()}
+        rounds = Rounds(self.connections.reader, members, Outside(sources.at, sources.gained, sources.changed), onward)
+        most = self.owner.settings.max_fixpoint_iterations
+        number = rounds.run(most)
+        if number is None:
+            raise cycle.unsettled(cycle.route(self._members()), most)
+        how = "went on from what was there" if onward else "computed from nothing"
+        decision = replace(decision, reason=f"{decision.reason}; {how}, settled after {number} rounds")
+        for part in self.parts.values():
+            part.decision = decision
+            part.lap("rounds")
+        results = {}
+        writer = self.connections.writer
+        with writer.transaction():
+            applied = {each: self._apply(rounds, ready, onward) for each, ready in self.ready.items()}
+            frontier = including(sources.until, int(str(scalar(writer, "SELECT pg_current_xact_id()::text"))))
+            for each, part in self.parts.items():
+                part.lap("apply")
+                results[each] = part.finish(writer, decision, applied[each], changes, moment, frontier)
+                notify(writer, self.streams[each], results[each])
+            failpoints.reach("before-group-commit")
+        return results
+
+    def _apply(self, rounds: Rounds, ready: Prepared, onward: bool) -> merge.Applied:
+        columns = ready.tree.columns
+        pairs = zip(ready.storage.columns, columns, strict=True)
+        stored = ", ".join(f"{quote(mine.name)} AS {quote(column.name)}" for mine, column in pairs)
+        copy = copied(
+            self.connections.reader,
+            rounds.gained_sql(ready),
+            self.connections.writer,
+            like=f"SELECT {stored}, 1::bigint AS {WEIGHT} FROM {ready.storage.qualified}",
+        )
+        apply = merge.apply_delta if onward else merge.replace
+        return apply(self.connections.writer, ready.storage, f"SELECT * FROM {copy}", columns)
+
+    def _skip(self, reason: str) -> dict[int, RefreshResult]:
+        return {each: skipped(self.connections.aside, each, self.initiated_by, reason) for each in self.pgt_ids}
+
+
+class _Sources:
+    """What is read of the sources outside the circle: at the end of the window, and what they gained in it."""
+
+    def __init__(self, window: Window, scans: Iterable[Scan]) -> None:
+        self._window = window
+        self._reader = window.connections.reader
+        self._scans = [scan for scan in scans if scan.table.oid in window.spans]
+        self._late = frozenset(oid for oid, found in window.pending(Part.LATE).items() if found.changes)
+        self._net: dict[int, tuple[str, Mapping[str, Column]]] = {}
+        self._moved: dict[Scan, str] = {}
+
+    @property
+    def until(self) -> str:
+        """The snapshot that stream tables among them are read at."""
+        return self._window.end_beyond or self._window.snapshot
+
+    @property
+    def changed(self) -> frozenset[int]:
+        """Those whose changes were looked at."""
+        return frozenset(self._net)
+
+    def lost_rows(self, oid: int) -> bool:
+        """Whether the window's changes of a source, taken together, are more than rows gained."""
+        used = dict.fromkeys(pair for scan in self._scans if scan.table.oid == oid for pair in _typed(scan))
+        columns = {attribute: Column(f"a{number}", type_) for number, (attribute, type_) in enumerate(used)}
+        pairs = [(attribute, column.name) for attribute, column in columns.items()]
+        changes = self._here(oid, self._window.changes_sql(oid, pairs))
+        table = f"pgt_gained_{oid}"
+        net = by_image(changes, tuple(columns.values()))
+        execute(self._reader, f"CREATE TEMPORARY TABLE {table} ON COMMIT DROP AS {net}")
+        self._net[oid] = (f"pg_temp.{table}", columns)
+        return bool(scalar(self._reader, f"SELECT EXISTS (SELECT FROM pg_temp.{table} WHERE {WEIGHT} < 0)"))
+
+    def gained(self, scan: Scan) -> str:
+        """The rows a source gained."""
+        table, columns = self._net[scan.table.oid]
+        pairs = zip(scan.attributes, scan.names, strict=True)
+        shown = ", ".join(f"{quote(columns[attribute].name)} AS {quote(name)}" for attribute, name in pairs)
+        return f"SELECT {shown} FROM {table} AS net CROSS JOIN generate_series(1, net.{WEIGHT})"
+
+    def at(self, scan: Scan) -> str | None:
+        """A stream table as it is by now, where the reader's snapshot is that of a tick before its refresh."""
+        oid = scan.table.oid
+        if oid not in self._late:
+            return None
+        if scan not in self._moved:
+            pairs = list(zip(scan.attributes, scan.names, strict=True))
+            changes = self._here(oid, self._window.changes_sql(oid, pairs, Part.LATE))
+            self._moved[scan] = moved(scan, changes, 1)
+        return self._moved[scan]
+
+    def _here(self, oid: int, changes: str) -> str:
+        """Changes of a source as the reader can read them."""
+        place = self._window.spans[oid].place
+        if place is Place.SNAPSHOT:
+            return changes
+        return f"SELECT * FROM {copied(self._window.connection(place), changes, self._reader)}"
+
+
+def member(stream: StreamTable, ready: Prepared) -> Member:
+    """A stream table as the rules for cycles look at it."""
+    sources = frozenset(table.oid for table in ready.sources)
+    return Member(stream.pgt_relid, str(stream), ready.compiled.tree, stream.mode_reason, sources)
+
+
+def _scans(ready: Prepared) -> list[Scan]:
+    return [node for node in walk(ready.tree) if isinstance(node, Scan)]
+
+
+def _typed(scan: Scan) -> Iterator[tuple[str, PgType]]:
+    return zip(scan.attributes, (column.type for column in scan.columns), strict=True)
+
+
+def _restless() -> StateError:
+    return StateError(
+        "the circle keeps changing while it is refreshed", code="PT375", hint="refresh again when no DDL is under way"
+    )
+
+
+def explained(way: str) -> str:
+    """How it is maintained, for `explain`."""
+    return (
+        f"circle\n  {way}\n  refreshed together, round by round until no table gains a row, and committed at once;\n"
+        "  from nothing if rows were deleted or updated, else going on from what is there\n"
+    )
