@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
 from enum import Enum
 from functools import singledispatch
+from itertools import zip_longest
 from typing import Any
 
 from sqlglot import exp
@@ -213,17 +214,24 @@ def _(op: Constant, world: World, at: Moment | None = None) -> ZSet:
 
 @evaluate.register
 def _(op: Expand, world: World, at: Moment | None = None) -> ZSet:
-    """generate_series(first, last), alone of all functions."""
+    """generate_series(first, last) and unnest(array, …), alone of all functions."""
     call = parse(op.call.sql)
-    if not isinstance(call, exp.GenerateSeries):
-        raise NotInterpretedError(op.call.sql)
     found: list[tuple[Row, int]] = []
     for row, weight in evaluate(op.input, world, at).items():
-        named = dict(zip(op.input.names, row, strict=True))
-        start, end = (value_of(call.args[part], named) for part in ("start", "end"))
-        made: list[int | None] = [] if start is None or end is None else list(range(start, end + 1))
-        found += [((*row, value), weight) for value in made or ([None] if op.outer else [])]
+        made = _made(call, dict(zip(op.input.names, row, strict=True)))
+        padding = [(None,) * len(op.made)] if op.outer else []
+        found += [(row + values, weight) for values in made or padding]
     return collect(found)
+
+
+def _made(call: exp.Expr, named: dict[str, Any]) -> list[Row]:
+    if isinstance(call, exp.GenerateSeries):
+        start, end = (value_of(call.args[part], named) for part in ("start", "end"))
+        return [] if start is None or end is None else [(value,) for value in range(start, end + 1)]
+    if isinstance(call, exp.Unnest | exp.Explode):
+        arrays = call.expressions if isinstance(call, exp.Unnest) else [call.this, *call.expressions]
+        return list(zip_longest(*(value_of(part, named) or () for part in arrays)))
+    raise NotInterpretedError(call.sql(dialect="postgres"))
 
 
 @evaluate.register
@@ -309,6 +317,8 @@ def _call(call: AggregateCall, names: tuple[str, ...], rows: ZSet) -> Any:
         return sum(weight for _, weight in named)
     if isinstance(node, exp.Cast):
         return _first(node, [row for row, weight in named if weight])
+    if isinstance(node, exp.Bracket) or (isinstance(node, exp.ArrayAgg) and isinstance(node.this, exp.Order)):
+        return _ordered_array(node, [row for row, weight in named for _ in range(weight)])
     values = [(value_of(node.this, row), weight) for row, weight in named]
     if isinstance(node, exp.ArrayAgg):
         return tuple(value for value, weight in values for _ in range(weight)) or None
@@ -322,6 +332,17 @@ def _first(node: exp.Cast, rows: list[dict[str, Any]]) -> Any:
         raise NotInterpretedError(node.sql(dialect="postgres"))
     ordered = _sorted(call.this.expressions, rows)
     return value_of(call.this.this, ordered[0]) if ordered else None
+
+
+def _ordered_array(node: exp.Expr, rows: list[dict[str, Any]]) -> Row | None:
+    """`array_agg(x ORDER BY …)`, or a slice of it."""
+    call = node.this.unnest() if isinstance(node, exp.Bracket) else node
+    values = tuple(value_of(call.this.this, row) for row in _sorted(call.this.expressions, rows))
+    if not isinstance(node, exp.Bracket):
+        return values or None
+    (part,) = node.expressions
+    first, last = (None if end is None else int(end.this) for end in (part.this, part.expression))
+    return values[(first or 1) - 1 : last]
 
 
 def _sorted(order: list[exp.Expr], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

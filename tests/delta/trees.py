@@ -11,7 +11,9 @@ from pgtrickle.model import Column, Expr, PgType, Table
 from pgtrickle.query.operators import (
     Aggregate,
     AggregateCall,
+    Constant,
     Equality,
+    Expand,
     Filter,
     InnerJoin,
     LeftJoin,
@@ -21,6 +23,7 @@ from pgtrickle.query.operators import (
     Project,
     Repeat,
     Scan,
+    TopK,
     UnionAll,
 )
 from tests.delta.interpreter import TableWindow, World, ZSet, add
@@ -94,17 +97,22 @@ def grouped(op: Operator, keys: tuple[Column, ...], *calls: AggregateCall) -> Ag
 
 
 @st.composite
-def operators(draw: st.DrawFn, max_depth: int = 4) -> Operator:
+def operators(draw: st.DrawFn, max_depth: int = 5) -> Operator:
     """A random tree over the three tables; every column is a number."""
     return _operator(draw, Names(), max_depth)
 
 
-KINDS = ["scan", "filter", "project", "join", "join", "left join", "match", "union", "aggregate", "aggregate", "repeat"]
+LEAVES = ["scan", "scan", "scan", "scan", "constant"]
+ONE_INPUT = ["filter", "project", "aggregate", "aggregate", "repeat", "first", "expand"]
+TWO_INPUTS = ["join", "join", "left join", "match", "union"]
+WIDE_BELOW = 2  # a tree of joins five deep on both sides has too many rows to try
 
 
 def _operator(draw: st.DrawFn, names: Names, depth: int) -> Operator:
-    kinds = ["scan"] if depth == 0 else KINDS
+    kinds = LEAVES if depth == 0 else ["scan", *ONE_INPUT, *TWO_INPUTS]
     kind = draw(st.sampled_from(kinds))
+    if kind == "constant":
+        return Constant((names.column(INT), names.column(INT)), "(VALUES (1, NULL), (2, 0), (2, 0))")
     if kind == "scan":
         attributes = draw(st.lists(st.sampled_from(ATTRIBUTES), min_size=1, max_size=2, unique=True))
         return scan(names, draw(st.sampled_from(TABLES)), *attributes)
@@ -122,7 +130,14 @@ def _operator(draw: st.DrawFn, names: Names, depth: int) -> Operator:
         return _aggregate(draw, names, op)
     if kind == "repeat":
         return _repeated(names, op)
-    other = _operator(draw, names, depth - 1)
+    if kind == "first":
+        return _first_rows(draw, op)
+    if kind == "expand":
+        column = draw(st.sampled_from(op.names))
+        up_to = f"CASE WHEN {column} = 1 THEN 1 WHEN {column} = 2 THEN 2 ELSE 0 END"
+        made = Expr(f"generate_series(1, {up_to})", (column,))
+        return Expand((*op.columns, names.column(INT)), op, made, outer=draw(st.booleans()))
+    other = _operator(draw, names, min(depth - 1, WIDE_BELOW))
     if kind == "union":
         width = min(len(op.columns), len(other.columns))
         return union(names, _first(names, op, width), _first(names, other, width))
@@ -155,6 +170,13 @@ def _repeated(names: Names, op: Operator) -> Repeat:
     """Each row as often as it is there anyway, and so its square."""
     counted = grouped(op, op.columns, call(names, "count"))
     return Repeat(counted.columns, counted, counted.names[-1])
+
+
+def _first_rows(draw: st.DrawFn, op: Operator) -> TopK:
+    """The first rows by some column, ties broken by all."""
+    by = f"{draw(st.sampled_from(op.names))} {draw(st.sampled_from(['ASC', 'DESC', 'ASC NULLS FIRST']))}"
+    limit = draw(st.sampled_from([1, 2, 3, None]))
+    return TopK(op.columns, op, (by, *op.names), limit, draw(st.integers(0, 2)))
 
 
 def _expression(op: Operator) -> st.SearchStrategy[Expr]:

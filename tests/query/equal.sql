@@ -243,3 +243,83 @@ SELECT o.id, v.a, v.b FROM orders o JOIN (VALUES (1, 'x'), (2, NULL)) v (a, b) O
 SELECT id FROM orders UNION ALL VALUES (7), (8)
 
 SELECT o.id, g FROM orders o JOIN generate_series(1, 3) g ON g = o.id
+
+SELECT c.id, x.note FROM customers c, LATERAL (SELECT o.note FROM orders o WHERE o.customer = c.id) x
+
+SELECT c.id, x.note, x.both FROM customers c LEFT JOIN LATERAL (SELECT o.note, coalesce(o.note, '-') || c.name AS both
+FROM orders o WHERE o.customer <= c.id) x ON true
+
+SELECT c.id, x.n FROM customers c, LATERAL (SELECT c.id AS n FROM orders) x
+
+SELECT c.id, x.note FROM customers c LEFT JOIN LATERAL (SELECT o.note, o.id FROM orders o WHERE o.customer = c.id) x
+ON x.id > 1
+
+SELECT c.id, x.id AS o, x.note, x.code, x.placed FROM customers c, LATERAL (SELECT o.id, o.note, o.code, o.placed FROM
+orders o WHERE o.customer = c.id ORDER BY o.placed DESC, o.id LIMIT 1) x
+
+SELECT c.id, x.product, x.unit FROM customers c LEFT JOIN LATERAL (SELECT i.product, i.unit FROM orders o JOIN items i
+ON i.order_id = o.id WHERE o.customer = c.id ORDER BY i.unit, i.product LIMIT 2 OFFSET 1) x ON true
+
+SELECT c.id, x.id AS o FROM customers c LEFT JOIN LATERAL (SELECT o.id FROM orders o WHERE o.customer > c.id ORDER BY
+o.customer, o.id LIMIT 1) x ON x.id > 2
+
+SELECT c.id, x.id AS o, x.d FROM customers c, LATERAL (SELECT o.id, o.id - c.credit AS d FROM orders o WHERE
+o.customer = c.id ORDER BY abs(o.id - c.credit), o.id LIMIT 1) x
+
+SELECT c.id, x.n, x.s FROM customers c, LATERAL (SELECT count(*) AS n, sum(o.id) + 1 AS s FROM orders o WHERE
+o.customer = c.id) x WHERE x.n < 2
+
+SELECT c.id, x.n, x.s FROM customers c LEFT JOIN LATERAL (SELECT count(*) + c.id AS n, sum(o.id * c.id) AS s FROM
+orders o WHERE o.customer >= c.id) x ON true
+
+SELECT c.id, x.code, x.n FROM customers c LEFT JOIN LATERAL (SELECT o.code, count(*) AS n FROM orders o WHERE
+o.customer = c.id GROUP BY o.code HAVING count(*) < 3) x ON x.n > 0
+
+SELECT c.id, x.code FROM customers c, LATERAL (SELECT DISTINCT o.code FROM orders o WHERE o.customer <> c.id) x
+
+SELECT c.id, x.code, x.note FROM customers c, LATERAL (SELECT DISTINCT ON (o.code) o.code, o.note FROM orders o WHERE
+o.customer >= c.id ORDER BY o.code, o.id) x
+
+SELECT c.id, x.total FROM customers c CROSS JOIN LATERAL (SELECT c.credit * 2 AS total) x
+
+SELECT c.id, v.k, v.v FROM customers c CROSS JOIN LATERAL (VALUES ('name', c.name), ('region', c.region)) v (k, v)
+
+SELECT c.id, x.n FROM customers c, LATERAL (SELECT count(*) AS n FROM orders) x
+
+SELECT c.id, (SELECT o.note FROM orders o WHERE o.customer = c.id ORDER BY o.id LIMIT 1) AS first_note FROM customers c
+
+SELECT c.id, (SELECT sum(d.credit) FROM customers d WHERE d.credit < c.credit) AS poorer FROM customers c
+
+SELECT c.id FROM customers c WHERE c.id > (SELECT count(*) FROM customers d WHERE d.credit >= c.credit)
+
+SELECT c.id, (SELECT sum(o.id * c.id) FROM orders o WHERE o.customer = c.id) AS s FROM customers c
+
+SELECT c.region, (SELECT count(*) FROM orders o WHERE o.code > c.region) AS n FROM customers c GROUP BY c.region
+
+SELECT c.id, ARRAY(SELECT o.note FROM orders o WHERE o.customer = c.id ORDER BY o.id DESC) AS notes FROM customers c
+
+SELECT c.id, ARRAY(SELECT o.id FROM orders o WHERE o.customer < c.id ORDER BY o.id) AS ids FROM customers c
+
+SELECT ARRAY(SELECT product FROM items ORDER BY product) AS products FROM customers
+
+SELECT order_id, unnest(tags) AS tag FROM items
+
+SELECT DISTINCT order_id, unnest(tags) || '!' AS tag, generate_series(1, 3) AS n FROM items
+
+SELECT max(id) AS last, generate_series(1, count(*)) AS n FROM orders GROUP BY customer
+
+SELECT c.id, o.id AS o FROM customers c JOIN orders o ON o.customer = c.id AND EXISTS (SELECT FROM items i WHERE
+i.order_id = o.id AND i.amount > c.id)
+
+SELECT c.id, o.id AS o FROM customers c LEFT JOIN orders o ON o.customer = c.id AND o.id IN (SELECT order_id FROM items)
+
+SELECT c.id, o.id AS o FROM customers c LEFT JOIN orders o ON o.customer = c.id AND c.id < (SELECT max(order_id) FROM
+items i WHERE i.amount = c.id)
+
+SELECT c.id, o.id AS o FROM customers c FULL JOIN orders o ON o.customer = c.id AND NOT EXISTS (SELECT FROM items i
+WHERE i.order_id = o.id)
+
+SELECT c.id FROM customers c WHERE EXISTS (SELECT FROM orders o WHERE o.customer = c.id GROUP BY o.code HAVING
+count(*) > 1)
+
+SELECT c.id FROM customers c WHERE c.id IN (SELECT o.id FROM orders o WHERE o.customer <= c.id ORDER BY o.id DESC LIMIT 2)

@@ -95,9 +95,9 @@ def _plain(draw: st.DrawFn, kind: str) -> str:
 
 
 @st.composite
-def queries(draw: st.DrawFn, tables: list[TableDefinition], depth: int = 2) -> str:
-    """A query of the supported operators; its output columns are named o0, o1, …"""
-    return draw(_queries(tables, depth)).sql
+def queries(draw: st.DrawFn, tables: list[TableDefinition]) -> str:
+    """A query of the supported operators, up to five deep; its output columns are named o0, o1, …"""
+    return draw(_queries(tables, draw(st.sampled_from((1, 2, 2, 2, 2, 5))))).sql
 
 
 @st.composite
@@ -186,6 +186,8 @@ def _from(draw: st.DrawFn, tables: list[TableDefinition], depth: int) -> tuple[s
         if depth and draw(st.integers(0, 3)) == 0:
             inner = draw(_queries(tables, depth - 1))
             relation = Relation(f"({inner.sql}) {alias}", _row(alias, inner.columns))
+        elif draw(st.integers(0, 7)) == 0:
+            relation = Relation(f"{CONSTANT} {alias}(i, s)", _row(alias, {"i": "int", "s": "text"}))
         else:
             relation = Relation(f"{draw(st.sampled_from(tables)).name} {alias}", _row(alias, COLUMNS))
         if text:
@@ -193,7 +195,28 @@ def _from(draw: st.DrawFn, tables: list[TableDefinition], depth: int) -> tuple[s
         else:
             text = f"FROM {relation.sql}"
         columns |= relation.columns
+    if draw(st.integers(0, 3)) == 0:
+        made = draw(_expansions(f"e{depth}", columns))
+        text, columns = f"{text} {made.sql}", columns | made.columns
     return text, columns
+
+
+CONSTANT = "(VALUES (1, 'a'), (2, NULL), (2, NULL), (NULL, 'b'))"
+
+
+@st.composite
+def _expansions(draw: st.DrawFn, alias: str, columns: dict[str, str]) -> Relation:
+    """A function of the row before it; rows of which it makes nothing stay or go."""
+    name = draw(st.sampled_from(list(columns)))
+    kind = columns[name]
+    calls = [(f"unnest(ARRAY[{name}, {_plain(draw, kind)}])", kind)]
+    if kind == "int":
+        calls.append((f"generate_series(1, least({name}, 3))", "int"))
+    if kind == "text":
+        calls.append((f"jsonb_array_elements_text(jsonb_build_array({name}, 'a'))", "text"))
+    call, made = draw(st.sampled_from(calls))
+    join, on = draw(st.sampled_from((("CROSS JOIN", ""), ("LEFT JOIN", " ON true"))))
+    return Relation(f"{join} LATERAL {call} AS {alias}(e){on}", _row(alias, {"e": made}))
 
 
 @st.composite

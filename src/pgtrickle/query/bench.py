@@ -35,10 +35,11 @@ class Bench:
         rows = render.select(operator)
         return list(self._describe(f"SELECT {items} FROM ({rows}) AS i"))
 
-    def types_of_call(self, operator: Operator, call: Expr) -> list[PgType]:
-        """The types of the columns of a function in FROM, called for each row of an operator."""
+    def types_of_call(self, operator: Operator, call: Expr, width: int) -> list[PgType]:
+        """The types of the columns of a function in FROM, at least `width`, called for each row of an operator."""
         rows = render.select(operator)
-        return list(self._describe(f"SELECT f.* FROM ({rows}) AS i CROSS JOIN LATERAL {call.sql} AS f"))
+        names = ", ".join(f"x{place}" for place in range(width))
+        return list(self._describe(f"SELECT f.* FROM ({rows}) AS i CROSS JOIN LATERAL {call.sql} AS f({names})"))
 
     def types_of_constant(self, sql: str) -> list[PgType]:
         """The types of the columns of a FROM item that reads no table."""

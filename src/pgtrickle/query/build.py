@@ -11,7 +11,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from pgtrickle.model import Column, Expr
-from pgtrickle.query import dialect, firsts, groupingsets, sets, support, topk
+from pgtrickle.query import dialect, firsts, groupingsets, setreturning, sets, support, topk
 from pgtrickle.query.analysis import Analysis, Body
 from pgtrickle.query.bench import Describe
 from pgtrickle.query.building import Around, First, Names, Parts, Rows
@@ -19,7 +19,6 @@ from pgtrickle.query.expression import column_node, conjunct_nodes, from_node, r
 from pgtrickle.query.fromclause import SUBQUERY_PARTS, FromClause
 from pgtrickle.query.grouping import Grouping
 from pgtrickle.query.operators import Operator, Project, UnionAll
-from pgtrickle.query.resolve import Resolving
 from pgtrickle.query.rewrite import rewrite
 from pgtrickle.query.scope import Scope
 from pgtrickle.query.topk import Bounds
@@ -32,7 +31,7 @@ def build(analysis: Analysis, describe: Describe) -> Operator:
     return _Builder(analysis, describe).build()
 
 
-class _Builder(FromClause, Resolving):
+class _Builder(FromClause):
     """Builds queries."""
 
     def build(self) -> Operator:
@@ -132,7 +131,7 @@ class _Builder(FromClause, Resolving):
         self._check_select(node)
         scope = self._from(node, names)
         operator = self._where(node, scope, names)
-        around = Around(names)
+        around = Around(names, sets=True)
         labels = [part.alias_or_name for part in node.expressions]
         selected = [self._resolve(part.unalias(), scope, around) for part in node.expressions]
         having = node.args.get("having")
@@ -154,7 +153,11 @@ class _Builder(FromClause, Resolving):
             operator = self._attach(operator, attachment)
         for condition in parts.conditions:
             operator = self._bench.filter(operator, from_node(condition))
-        items = [(from_node(part), label) for label, part in zip(parts.labels, parts.selected, strict=True)]
+        try:
+            operator, selected = setreturning.expand(self._bench, self._calls, operator, parts.selected)
+        except setreturning.NotExpandedError as error:
+            raise self._refuse(support.SET_RETURNING, "in this place", "select") from error
+        items = [(from_node(part), label) for label, part in zip(parts.labels, selected, strict=True)]
         if parts.first is not None and parts.first.bounds is not None:
             return self._limited(operator, items, parts.first.order, parts.first.bounds, distinct=distinct)
         if parts.first is not None:

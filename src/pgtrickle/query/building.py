@@ -14,6 +14,7 @@ from pgtrickle.query import support
 from pgtrickle.query.analysis import Analysis, Body, InlinedView, SourceRelation
 from pgtrickle.query.bench import Bench, Describe
 from pgtrickle.query.calls import Calls
+from pgtrickle.query.keyed import Keyed
 from pgtrickle.query.locate import locate, locate_name, locate_scalar_subquery
 from pgtrickle.query.operators import Operator
 from pgtrickle.query.scope import Scope
@@ -53,6 +54,7 @@ class Around:
 
     names: Names
     attachments: list[Attachment] = field(default_factory=list)
+    sets: bool = False  # whether functions that return sets may be called
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,3 +159,15 @@ class Building(ABC):
     @abstractmethod
     def _resolve(self, node: exp.Expr, scope: Scope, around: Around | None = None) -> exp.Expr:
         """An expression over the tree's columns."""
+
+    @abstractmethod
+    def _first_of(self, node: exp.Select, scope: Scope) -> First | None:
+        """What DISTINCT ON or LIMIT say."""
+
+    @abstractmethod
+    def _by_key(self, query: exp.Select, scope: Scope, names: Names) -> tuple[Keyed, list[str]] | None:
+        """A subquery that reads the query around it, for all that may be asked of it."""
+
+    @abstractmethod
+    def _keyed(self, operator: Operator, correlated: list[exp.Expr], scope: Scope, outside: set[str]) -> Keyed:
+        """Rows by what they are correlated on."""

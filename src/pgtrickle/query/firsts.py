@@ -1,4 +1,4 @@
-"""DISTINCT ON: the first row of each group, in an order. Pure; a part of `build.py`.
+"""The first row, or rows, of each group, in an order: DISTINCT ON, LIMIT by key. Pure; a part of `build.py`.
 
     DISTINCT ON (k) x ORDER BY k, o    =    GROUP BY k, each x the first of its values ordered by o
 
@@ -16,7 +16,8 @@ from pgtrickle.model import Column, Expr
 from pgtrickle.query import dialect
 from pgtrickle.query.bench import Bench
 from pgtrickle.query.expression import from_node, reference
-from pgtrickle.query.operators import Aggregate, AggregateCall, Operator
+from pgtrickle.query.operators import Aggregate, AggregateCall, Expand, Operator
+from pgtrickle.query.topk import Bounds
 
 
 def first_rows(
@@ -31,6 +32,52 @@ def first_rows(
     return Aggregate(
         tuple(columns[key] for key in grouped) + tuple(call.output for call in calls), operator, grouped, calls
     )
+
+
+def first_few(
+    bench: Bench,
+    operator: Operator,
+    keys: Sequence[str],
+    order: Sequence[exp.Ordered],
+    outputs: Sequence[str],
+    bounds: Bounds,
+) -> tuple[Operator, list[str]]:
+    """The first rows in `order` of each group of `keys`, and where the columns `outputs` are in them.
+
+    They are gathered in one array a column, cut to the bounds, and taken out again side by side.
+    """
+    columns = {column.name: column for column in operator.columns}
+    wanted = list(dict.fromkeys(outputs))
+    listed = ", ".join([*(dialect.text(part) for part in order), *(reference(name).sql for name in wanted)])
+    last = "" if bounds.limit is None else str(bounds.offset + bounds.limit)
+    texts = [f"(array_agg({reference(name).sql} ORDER BY {listed}))[{bounds.offset + 1}:{last}]" for name in wanted]
+    gathered = [from_node(dialect.parse_expression(text)) for text in texts]
+    types = bench.types(operator, gathered)
+    calls = tuple(
+        AggregateCall("first", Expr(text, call.columns), bench.column(type_), None, plain=False)
+        for text, call, type_ in zip(texts, gathered, types, strict=True)
+    )
+    grouped = tuple(dict.fromkeys(keys))
+    groups = Aggregate(
+        tuple(columns[key] for key in grouped) + tuple(call.output for call in calls), operator, grouped, calls
+    )
+    unnest = Expr(
+        f"unnest({', '.join(reference(call.output).sql for call in calls)})", tuple(call.output.name for call in calls)
+    )
+    made = tuple(bench.column(type_) for type_ in bench.types_of_call(groups, unnest, len(calls)))
+    rows: Operator = Expand(groups.columns + made, groups, unnest)
+    items = [(_as(found, columns[name]), columns[name].label) for found, name in zip(made, wanted, strict=True)]
+    rows, names = bench.extend(rows, items)
+    places = dict(zip(wanted, names, strict=True))
+    return rows, [places[name] for name in outputs]
+
+
+def _as(found: Column, wanted: Column) -> Expr:
+    """A column in the very type of another: arrays forget the length of varchar(10)."""
+    if found.type == wanted.type:
+        return reference(found)
+    collation = f" COLLATE {wanted.type.collation}" if wanted.type.collation else ""
+    return Expr(f"{reference(found).sql}::{wanted.type.name}{collation}", (found.name,))
 
 
 def _first(bench: Bench, column: Column, order: str, operator: Operator) -> AggregateCall:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from pgtrickle.query import outer, support, tablefunctions
+from pgtrickle.query import outer, sublinks, support, tablefunctions
 from pgtrickle.query.analysis import InlinedView
-from pgtrickle.query.building import Building, Names, Rows
+from pgtrickle.query.building import Around, Names, Rows
 from pgtrickle.query.calls import function_name
 from pgtrickle.query.expression import from_node
+from pgtrickle.query.lateral import Laterals
 from pgtrickle.query.operators import Scan
 from pgtrickle.query.scope import Scope
 
@@ -17,7 +18,7 @@ _TABLE_PARTS = frozenset({"this", "db", "alias", "joins"})
 _JOIN_PARTS = frozenset({"this", "on", "using", "kind", "side"})
 
 
-class FromClause(Building):
+class FromClause(Laterals):
     """Builds the rows that a SELECT reads, and the names it may call them by."""
 
     def _from(self, node: exp.Select, names: Names) -> Scope:
@@ -28,14 +29,16 @@ class FromClause(Building):
         for join in joins:
             self._check_parts(join, _JOIN_PARTS)
             if isinstance(join.this, exp.Lateral):
-                scope = self._lateral(scope, join.this, join)
+                scope = self._lateral(scope, join.this, join, names)
                 continue
-            scope = self._join(scope, self._item(join.this, names), join)
+            scope = self._join(scope, self._item(join.this, names), join, names)
         return scope
 
-    def _join(self, left: Scope, right: Scope, join: exp.Join) -> Scope:
-        crossed = self._bench.join(left.operator, right.operator)
-        both = Scope(crossed, left.fields + right.fields, {**left.names, **right.names})
+    def _join(self, left: Scope, right: Scope, join: exp.Join, names: Names) -> Scope:
+        condition = join.args.get("on")
+        if condition is not None and sublinks.asks(condition):
+            return self._join_asking(left, right, join, names)
+        both = self._crossed(left, right)
         side = str(join.args.get("side") or "").upper()
         using = [name.name for name in join.args.get("using") or []]
         if using:
@@ -44,12 +47,35 @@ class FromClause(Building):
             if len(known) != len(using):
                 raise self._refuse(support.UNFAITHFUL, "USING was not understood", "using", "natural")
             return outer.join_using(self._bench, side, both, dict(zip(using, known, strict=True)))
-        condition = join.args.get("on")
         resolved = None if condition is None else from_node(self._resolve(condition, both))
         return outer.join(self._bench, side, both, resolved)
 
-    def _lateral(self, scope: Scope, item: exp.Lateral, join: exp.Join) -> Scope:
-        """A function of the rows before it."""
+    def _join_asking(self, left: Scope, right: Scope, join: exp.Join, names: Names) -> Scope:
+        """A join whose ON asks subqueries: each is joined first, to the side that it reads."""
+        side = str(join.args.get("side") or "").upper()
+        both = self._crossed(left, right)
+        if not side:
+            return both.over(self._where(exp.Select(where=exp.Where(this=join.args["on"].copy())), both, names))
+        around = Around(names)
+        condition = self._resolve(join.args["on"], both, around)
+        for attachment in around.attachments:
+            if not sublinks.reads_around(attachment, set(right.operator.names)):
+                right = right.over(self._attach(right.operator, attachment))
+            elif not sublinks.reads_around(attachment, set(left.operator.names)):
+                left = left.over(self._attach(left.operator, attachment))
+            else:
+                raise self._refuse(support.SUBQUERY, "a subquery in ON that reads both sides of the join")
+        return outer.join(self._bench, side, self._crossed(left, right), from_node(condition))
+
+    def _crossed(self, left: Scope, right: Scope) -> Scope:
+        crossed = self._bench.join(left.operator, right.operator)
+        return Scope(crossed, left.fields + right.fields, {**left.names, **right.names})
+
+    def _lateral(self, scope: Scope, item: exp.Lateral, join: exp.Join, names: Names) -> Scope:
+        """A function or a subquery of the rows before it."""
+        if isinstance(item.this, exp.Subquery):
+            found = self._lateral_query(scope, item, join, names)
+            return found or self._join(scope, self._item(item, names), join, names)
         side, on = str(join.args.get("side") or "").upper(), join.args.get("on")
         always = on is None or on.unnest() == exp.true()
         if not tablefunctions.is_function(item.this) or side not in ("", "LEFT") or (side and not always):
@@ -75,6 +101,9 @@ class FromClause(Building):
                 self._check_parts(node, SUBQUERY_PARTS)
                 scope = self._joins(self._item(node.this, names), node.args.get("joins") or [], names)
                 return Scope.of(scope.operator, scope.fields, node.alias, renamed) if node.alias else scope
+            case exp.Lateral() if isinstance(node.this, exp.Subquery):
+                rows = self._query(node.this, names)
+                return Scope.of(rows.operator, rows.outputs, node.alias, renamed)
             case exp.Lateral():
                 raise self._refuse(support.LATERAL, "", "lateral", "apply")
             case exp.Values():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from sqlglot import exp
@@ -53,7 +54,7 @@ class Resolving(Building):
                 answer = self._answer(part, scope, around)
                 if answer is not None:
                     return answer
-            self._check_expression(part)
+            self._check_expression(part, sets=around is not None and around.sets)
             if not isinstance(part, exp.Column):
                 return part
             found = scope.find(part.table or None, part.name)
@@ -86,18 +87,49 @@ class Resolving(Building):
             return answer
         if isinstance(node, exp.Subquery) and isinstance(sublinks.bare(node), exp.Query):
             return self._scalar(sublinks.bare(node), scope, around)
-        return None
+        query = sublinks.array_query(node)
+        return None if query is None else self._array(query, scope, around)
+
+    def _array(self, query: exp.Expr, scope: Scope, around: Around) -> exp.Expr:
+        """ARRAY(SELECT …): the values in the order that the subquery puts them in."""
+        names = self._with(query, around.names)
+        if not isinstance(query, exp.Select) or not self._is_plain(query) or query.args.get("order") is None:
+            raise self._refuse(support.ARRAY, "", "array")
+        inside, correlated = self._correlated(query, scope, names)
+        order = [self._resolve(part, inside) for part in query.args["order"].expressions]
+        selected = self._resolve(query.expressions[0].unalias(), inside)
+        keyed = self._keyed(
+            inside.operator, correlated, scope, columns_of([selected, *order]) - set(inside.operator.names)
+        )
+        operator, (name,) = self._bench.extend(keyed.operator, [(from_node(keyed.inside(selected)), "")])
+        listed = [keyed.inside(part) for part in order]
+        try:
+            found = scalar.array(self._bench, self._calls, replace(keyed, operator=operator), name, listed)
+        except scalar.NotGroupedError as what:
+            raise self._refuse(support.SUBQUERY, str(what)) from what
+        around.attachments.append(found.attachment)
+        return found.value
 
     def _inner(self, query: exp.Expr, scope: Scope, names: Names) -> Inner:
         """A subquery of EXISTS, IN, ANY or ALL; one that reads the query around it must do so in its WHERE."""
         names = self._with(query, names)
         if not isinstance(query, exp.Select) or not self._is_plain(query):
-            rows = self._query(query, names)
-            return Inner(rows.operator, tuple(name for _, name in rows.outputs), ())
+            return self._inner_by_key(query, scope, names)
         inside, correlated = self._correlated(query, scope, names)
         items = [(from_node(self._resolve(part.unalias(), inside)), "") for part in query.expressions]
         operator, outputs = self._bench.extend(inside.operator, items)
         return Inner(operator, tuple(outputs), tuple(correlated))
+
+    def _inner_by_key(self, query: exp.Expr, scope: Scope, names: Names) -> Inner:
+        """A subquery with GROUP BY and the like: for each key, if it is correlated."""
+        if isinstance(query, exp.Select) and query.args.get("from_") is not None and not self._is_one_group(query):
+            found = self._by_key(query, scope, names)
+            if found is not None:
+                keyed, outputs = found
+                on = keyed.condition([column_node(key.name) for key in keyed.keys])
+                return Inner(keyed.operator, tuple(outputs), () if on is None else (on,))
+        rows = self._query(query, names)
+        return Inner(rows.operator, tuple(name for _, name in rows.outputs), ())
 
     def _is_plain(self, query: exp.Select) -> bool:
         """Whether the query selects rows as FROM and WHERE give them."""
@@ -130,29 +162,41 @@ class Resolving(Building):
                 self._check_select(query)
                 inside, correlated = self._correlated(query, scope, names)
                 selected = self._resolve(query.expressions[0].unalias(), inside)
-                inner = Inner(inside.operator, (), tuple(correlated))
-                found = scalar.value(self._bench, self._calls, inner, selected)
+                keyed = self._keyed(inside.operator, correlated, scope, self._read_by_calls(selected, inside))
+                found = scalar.value(self._bench, self._calls, keyed, keyed.inside(selected))
             else:
-                found = scalar.only_value(self._bench, self._calls, self._inner(query, scope, names))
+                inner = self._inner(query, scope, names)
+                keyed = self._keyed(inner.operator, list(inner.correlated), scope, set())
+                found = scalar.only_value(self._bench, self._calls, keyed, inner.outputs[0])
         except scalar.NotGroupedError as what:
             raise self._refuse(support.SUBQUERY, str(what)) from what
         self._check_order(found.functions)
         around.attachments.append(found.attachment)
         return found.value
 
+    def _read_by_calls(self, node: exp.Expr, inside: Scope) -> set[str]:
+        """The columns of the query around that aggregate calls read."""
+        calls = [part for part in node.walk() if self._calls.aggregate(part) is not None]
+        return columns_of(calls) - set(inside.operator.names)
+
     def _is_one_group(self, query: exp.Select) -> bool:
         """Whether the query is sure to have one row: aggregates of all its rows."""
         rest = ("group", "having", "distinct", "limit", "offset", "fetch")
         return self._calls.any_aggregate(query.expressions) and not any(query.args.get(part) for part in rest)
 
-    def _check_expression(self, node: exp.Expr) -> None:
+    def _check_expression(self, node: exp.Expr, *, sets: bool) -> None:
         if isinstance(node, exp.Window):
             raise self._refuse(support.WINDOW_FUNCTION, "", "over")
         test = sublinks.recognise(node)
-        if test is not None or isinstance(node, exp.Query):
+        if test is not None or isinstance(node, exp.Query) or sublinks.array_query(node) is not None:
             raise self._refuse(support.SUBQUERY, "a subquery in this place")
         if isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
             raise self._refuse(support.WHOLE_ROW, node.table or "a table", node.table)
-        if self._calls.returns_set(node):
+        if self._calls.returns_set(node) and not sets:
             name = function_name(node)
             raise self._refuse(support.SET_RETURNING, f"{name}()", name)
+
+
+def columns_of(nodes: Iterable[exp.Expr]) -> set[str]:
+    """The tree's columns that expressions read."""
+    return {column.name for node in nodes for column in node.find_all(exp.Column)}

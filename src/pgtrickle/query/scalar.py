@@ -8,6 +8,7 @@ array of its values; to take the only one out of it lets PostgreSQL complain of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -15,9 +16,11 @@ from sqlglot import exp
 from pgtrickle.query import dialect
 from pgtrickle.query.bench import Bench
 from pgtrickle.query.calls import Calls
-from pgtrickle.query.expression import reference
+from pgtrickle.query.expression import column_node, reference
 from pgtrickle.query.grouping import Grouping
-from pgtrickle.query.sublinks import Attachment, Inner, Join
+from pgtrickle.query.keyed import Keyed
+from pgtrickle.query.operators import Aggregate
+from pgtrickle.query.sublinks import Attachment, Join
 
 #: Aggregates whose answer over no rows is neither NULL nor, as count's, zero.
 _ANSWER_OVER_NOTHING = frozenset({"regr_count", "rank", "dense_rank", "percent_rank", "cume_dist"})
@@ -36,55 +39,48 @@ class Value:
     functions: tuple[str, ...]
 
 
-def value(bench: Bench, calls: Calls, inner: Inner, selected: exp.Expr) -> Value:
-    """The value of `selected`, which calls aggregates over the rows of `inner`; raises NotGroupedError."""
-    keys = _keys(inner)
-    outside = {c.name for node in (selected, *(o for _, o in keys)) for c in node.find_all(exp.Column)}
-    external = frozenset(outside - set(inner.operator.names))
-    grouping = Grouping(bench, inner.operator, calls.aggregate_or_gather, external)
-    aggregate, (found, *groups) = grouping.build([key for key, _ in keys], [selected, *(key for key, _ in keys)])
+def value(bench: Bench, calls: Calls, keyed: Keyed, selected: exp.Expr) -> Value:
+    """The value of `selected`, which calls aggregates over the rows of `keyed`; raises NotGroupedError."""
+    outside = {c.name for node in (selected, *(key.outside for key in keyed.keys)) for c in node.find_all(exp.Column)}
+    external = frozenset(outside - set(keyed.operator.names))
+    grouping = Grouping(bench, keyed.operator, calls.aggregate_or_gather, external)
+    keys = [column_node(key.name) for key in keyed.keys]
+    aggregate, (found, *groups) = grouping.build(keys, [selected, *keys])
     functions = tuple(grouping.functions())
     if not keys:
         return Value(Attachment(aggregate, None, Join.CROSS), exp.Paren(this=found), functions)
-    pairs = zip(groups, (other for _, other in keys), strict=True)
-    equal = [exp.EQ(this=key, expression=exp.Paren(this=other.copy())) for key, other in pairs]
-    called = {call.output.name: call.function for call in aggregate.calls}
-    padded = found.transform(
-        lambda node: (
-            _over_nothing(called[node.name], node) if isinstance(node, exp.Column) and node.name in called else node
-        )
-    )
-    return Value(Attachment(aggregate, exp.and_(*equal), Join.LEFT), exp.Paren(this=padded), functions)
+    padded = over_nothing(aggregate, keyed.outside(found, groups))
+    return Value(Attachment(aggregate, keyed.condition(groups), Join.LEFT), exp.Paren(this=padded), functions)
 
 
-def only_value(bench: Bench, calls: Calls, inner: Inner) -> Value:
-    """The value of a subquery that has one row, or none; raises NotGroupedError."""
-    (name,) = inner.outputs
-    type_ = next(column.type for column in inner.operator.columns if column.name == name)
+def only_value(bench: Bench, calls: Calls, keyed: Keyed, name: str) -> Value:
+    """The value, in the column `name`, of a subquery that has one row, or none; raises NotGroupedError."""
+    type_ = next(column.type for column in keyed.operator.columns if column.name == name)
     if type_.name.endswith(("[]", "vector")):
         raise NotGroupedError("a subquery whose value is an array")
-    gathered = value(bench, calls, inner, dialect.parse_expression(f"array_agg({reference(name).sql})"))
+    gathered = value(bench, calls, keyed, dialect.parse_expression(f"array_agg({reference(name).sql})"))
     only = dialect.parse_expression(f"(SELECT unnest({dialect.text(gathered.value)}))")
     return Value(gathered.attachment, only, ())
 
 
-def _keys(inner: Inner) -> list[tuple[exp.Expr, exp.Expr]]:
-    """Each correlated conjunct as (inside, outside) of an equality."""
-    keys = [_key(part.unnest(), set(inner.operator.names)) for part in inner.correlated]
-    found = [key for key in keys if key is not None]
-    if len(found) < len(keys):
-        raise NotGroupedError("a scalar subquery correlated by more than equalities")
-    return found
+def array(bench: Bench, calls: Calls, keyed: Keyed, name: str, order: Sequence[exp.Expr]) -> Value:
+    """ARRAY(…): the values of the column `name` in this order, ties by themselves; empty over no rows."""
+    listed = ", ".join([*(dialect.text(part) for part in order), reference(name).sql])
+    gathered = value(
+        bench, calls, keyed, dialect.parse_expression(f"array_agg({reference(name).sql} ORDER BY {listed})")
+    )
+    filled = dialect.parse_expression(f"COALESCE({dialect.text(gathered.value)}, '{{}}')")
+    return Value(gathered.attachment, exp.Paren(this=filled), ())
 
 
-def _key(node: exp.Expr, own: set[str]) -> tuple[exp.Expr, exp.Expr] | None:
-    if type(node) is not exp.EQ or isinstance(node.right, exp.Any | exp.All) or node.find(exp.Collate):
-        return None
-    for inside, outside in ((node.left, node.right), (node.right, node.left)):
-        reads, other = ({column.name for column in side.find_all(exp.Column)} for side in (inside, outside))
-        if reads and reads <= own and other.isdisjoint(own):
-            return inside, outside
-    return None
+def over_nothing(aggregate: Aggregate, node: exp.Expr) -> exp.Expr:
+    """An expression over an aggregate's columns, made right where these are NULL for want of a group."""
+    called = {call.output.name: call.function for call in aggregate.calls}
+
+    def replace(part: exp.Expr) -> exp.Expr:
+        return _over_nothing(called[part.name], part) if isinstance(part, exp.Column) and part.name in called else part
+
+    return node.transform(replace)
 
 
 def _over_nothing(function: str, column: exp.Column) -> exp.Expr:

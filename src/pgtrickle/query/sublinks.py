@@ -80,6 +80,14 @@ def recognise(node: exp.Expr) -> Test | None:
     return None
 
 
+def array_query(node: exp.Expr) -> exp.Expr | None:
+    """The query of ARRAY(SELECT …)."""
+    if isinstance(node, exp.Anonymous) and node.name.upper() == "ARRAY" and len(node.expressions) == 1:
+        query = bare(node.expressions[0])
+        return query if isinstance(query, exp.Query) else None
+    return None
+
+
 def asks(node: exp.Expr) -> bool:
     """Whether there is a subquery in an expression."""
     return node.find(exp.Query, exp.Values) is not None

@@ -60,7 +60,7 @@ SUBQUERY = Gap(
     "write it as a join, or use refresh_mode => 'FULL'",
 )
 RECURSIVE = Gap("PT226", "WITH RECURSIVE cannot be maintained incrementally yet")
-LATERAL = Gap("PT227", "LATERAL cannot be maintained incrementally yet, but of a function")
+LATERAL = Gap("PT227", "this LATERAL cannot be maintained incrementally yet")
 SET_RETURNING = Gap("PT228", "set-returning function {name} cannot be maintained incrementally yet")
 GROUPING_SETS = Gap("PT229", "GROUPING SETS, CUBE and ROLLUP cannot be maintained incrementally yet")
 LIMIT = Gap(
@@ -79,6 +79,11 @@ SUBQUERY_ORDER = Gap(
     "put the ORDER BY inside the aggregate call, or use refresh_mode => 'FULL'",
 )
 TABLE_FUNCTION = Gap("PT239", "{name} in FROM cannot be maintained incrementally yet")
+ARRAY = Gap(
+    "PT241",
+    "the order of the values of this ARRAY(SELECT …) is not definite",
+    "give its subquery an ORDER BY, and no GROUP BY, DISTINCT or LIMIT, or use refresh_mode => 'FULL'",
+)
 UNFAITHFUL = Gap("PT240", "this query cannot be carried faithfully: {name}")
 
 GAPS: tuple[Gap, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Gap))

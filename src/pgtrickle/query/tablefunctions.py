@@ -49,7 +49,7 @@ def labels(item: exp.Expr, function: exp.Expr) -> list[str]:
 
 def expand(bench: Bench, operator: Operator, call: Expr, labels: list[str], *, outer: bool) -> Expand:
     """`operator` with the rows that `call` makes of each."""
-    types = bench.types_of_call(operator, call)
+    types = bench.types_of_call(operator, call, len(labels))
     made = tuple(bench.column(type_, label) for type_, label in zip(types, labels, strict=True))
     return Expand(operator.columns + made, operator, call, outer)
 

@@ -1,0 +1,163 @@
+"""LATERAL subqueries to joins. Pure; a part of `build.py`.
+
+plain rows               joined on what they are correlated by, whatever that is
+one group (aggregates)   joined for each key, with the answer over no rows where there is no group
+GROUP BY, DISTINCT,
+LIMIT                    the rows of each key, joined by it (`perkey.py`)
+no FROM, VALUES          a function of the row before it
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from pgtrickle.model import Expr
+from pgtrickle.query import dialect, scalar, sublinks, support, tablefunctions
+from pgtrickle.query.building import Around, Names
+from pgtrickle.query.expression import column_node, conjunction, from_node
+from pgtrickle.query.grouping import Grouping
+from pgtrickle.query.operators import Aggregate, InnerJoin, LeftJoin, Operator
+from pgtrickle.query.perkey import PerKey
+from pgtrickle.query.resolve import columns_of
+from pgtrickle.query.scope import Scope
+
+
+class Laterals(PerKey):
+    """Builds `… LATERAL (SELECT …)` of the rows before it."""
+
+    def _lateral_query(self, scope: Scope, item: exp.Lateral, join: exp.Join, names: Names) -> Scope | None:
+        """The rows before it beside the subquery's; None if it does not read them."""
+        side = str(join.args.get("side") or "").upper()
+        query = sublinks.bare(item.this)
+        names = self._with(query, names)
+        if side not in ("", "LEFT"):
+            return None
+        if isinstance(query, exp.Values) or (isinstance(query, exp.Select) and query.args.get("from_") is None):
+            return self._made(scope, item, query, join)
+        if not isinstance(query, exp.Select):
+            return None
+        if self._is_one_group(query):
+            return self._one_group(scope, item, query, join, names)
+        if self._is_plain(query):
+            return self._rows(scope, item, query, join, names)
+        found = self._by_key(query, scope, names)
+        if found is None:
+            return None
+        keyed, outputs = found
+        own = self._own(keyed.operator, item, query, outputs)
+        on = keyed.condition([column_node(key.name) for key in keyed.keys])
+        return self._beside(scope, own, [] if on is None else [on], join)
+
+    def _beside(self, scope: Scope, own: Scope, correlated: list[exp.Expr], join: exp.Join) -> Scope:
+        """The two joined on what correlates them and on ON."""
+        left, right = scope.operator, own.operator
+        columns = left.columns + right.columns
+        both = Scope(InnerJoin(columns, left, right, None), scope.fields + own.fields, {**scope.names, **own.names})
+        on = join.args.get("on")
+        parts = [*correlated, *([] if on is None or _always(on) else [self._resolve(on, both)])]
+        condition = conjunction(from_node(part) for part in parts)
+        kind = LeftJoin if join.args.get("side") else InnerJoin
+        return both.over(kind(columns, left, right, condition))
+
+    def _own(self, operator: Operator, item: exp.Lateral, query: exp.Expr, outputs: list[str]) -> Scope:
+        labels = [part.alias_or_name for part in query.expressions]
+        alias = item.args.get("alias")
+        renamed = [] if alias is None else [column.name for column in alias.columns]
+        return Scope.of(operator, list(zip(labels, outputs, strict=True)), item.alias, renamed)
+
+    def _rows(self, scope: Scope, item: exp.Lateral, query: exp.Select, join: exp.Join, names: Names) -> Scope:
+        """Rows as FROM and WHERE give them; what the select list reads of the row before is computed beside it."""
+        inside, correlated = self._correlated(query, scope, names)
+        around = Around(names)
+        selected = [self._resolve(part.unalias(), inside, around) for part in query.expressions]
+        operator = inside.operator
+        for attachment in around.attachments:
+            operator = self._attach(operator, attachment)
+        known = set(operator.names)
+        mixed = [not columns_of([node]) <= known for node in selected]
+        there = Expr("true")
+        below = [there if reads else from_node(node) for node, reads in zip(selected, mixed, strict=True)]
+        operator, columns = self._bench.extend(operator, [(part, "") for part in below])
+        if any(mixed) and join.args.get("side") and not _always(join.args["on"]):
+            raise self._refuse(support.LATERAL, "", "lateral")
+        beside = self._beside(scope, self._own(operator, item, query, columns), correlated, join)
+        if not any(mixed):
+            return beside
+        padded = bool(join.args.get("side"))
+        shown = [
+            (_if(column, node) if padded else from_node(node)) if reads else from_node(column_node(column))
+            for node, column, reads in zip(selected, columns, mixed, strict=True)
+        ]
+        extended, outputs = self._bench.extend(beside.operator, [(part, "") for part in shown])
+        own = self._own(extended, item, query, outputs)
+        return Scope(extended, scope.fields + own.fields, {**scope.names, **own.names})
+
+    def _one_group(self, scope: Scope, item: exp.Lateral, query: exp.Select, join: exp.Join, names: Names) -> Scope:
+        """Aggregates over the rows of each key; there is always one row."""
+        self._check_select(query)
+        inside, correlated = self._correlated(query, scope, names)
+        selected = [self._resolve(part.unalias(), inside) for part in query.expressions]
+        outside = columns_of(selected) - set(inside.operator.names)
+        keyed = self._keyed(inside.operator, correlated, scope, outside)
+        keys: list[exp.Expr] = [column_node(key.name) for key in keyed.keys]
+        grouping = Grouping(self._bench, keyed.operator, self._calls.aggregate)
+        aggregate, rewritten = grouping.build(keys, [*(keyed.inside(node) for node in selected), *keys])
+        self._check_order(grouping.functions())
+        values, groups = rewritten[: len(selected)], rewritten[len(selected) :]
+        condition = keyed.condition(groups)
+        joined = self._bench.join(scope.operator, aggregate)
+        rows: Operator = (
+            joined if condition is None else LeftJoin(joined.columns, scope.operator, aggregate, from_node(condition))
+        )
+        if condition is not None:
+            values = [self._over_nothing(aggregate, keyed.outside(value, groups)) for value in values]
+        rows, outputs = self._bench.extend(rows, [(from_node(value), "") for value in values])
+        own = self._own(rows, item, query, outputs)
+        both = Scope(rows, scope.fields + own.fields, {**scope.names, **own.names})
+        on = join.args.get("on")
+        if on is None or _always(on):
+            return both
+        if join.args.get("side"):
+            raise self._refuse(support.LATERAL, "", "lateral")
+        return both.over(self._bench.filter(rows, from_node(self._resolve(on, both))))
+
+    def _made(self, scope: Scope, item: exp.Lateral, query: exp.Expr, join: exp.Join) -> Scope:
+        """A query that reads nothing but the row before it."""
+        on = join.args.get("on")
+        inner = [part for part in query.find_all(exp.Query, exp.Values) if part is not query]
+        if inner or self._calls.any_aggregate(query.expressions) or not (on is None or _always(on)):
+            raise self._refuse(support.LATERAL, "", "lateral")
+        labels = (
+            [f"column{place}" for place in range(1, len(query.expressions[0].expressions) + 1)]
+            if isinstance(query, exp.Values)
+            else [part.alias_or_name for part in query.expressions]
+        )
+        core = query.copy()
+        core.set("alias", None)
+        core.set("expressions", [self._resolve(part, scope) for part in core.expressions])
+        if core.args.get("where") is not None:
+            core.set("where", exp.Where(this=self._resolve(core.args["where"].this, scope)))
+        call = from_node(core)
+        text = Expr(f"({call.sql})", call.columns)
+        made = tablefunctions.expand(self._bench, scope.operator, text, labels, outer=bool(join.args.get("side")))
+        alias = item.args.get("alias")
+        renamed = [] if alias is None else [column.name for column in alias.columns]
+        fields = list(zip(labels, (column.name for column in made.made), strict=True))
+        own = Scope.of(made, fields, item.alias, renamed)
+        return Scope(made, scope.fields + own.fields, {**scope.names, **own.names})
+
+    def _over_nothing(self, aggregate: Aggregate, value: exp.Expr) -> exp.Expr:
+        try:
+            return scalar.over_nothing(aggregate, value)
+        except scalar.NotGroupedError as what:
+            raise self._refuse(support.SUBQUERY, str(what)) from what
+
+
+def _always(on: exp.Expr) -> bool:
+    return on.unnest() == exp.true()
+
+
+def _if(column: str, node: exp.Expr) -> Expr:
+    """The value where there is a row, else NULL."""
+    case = exp.Case(ifs=[exp.If(this=column_node(column), true=exp.Paren(this=node.copy()))])
+    return from_node(dialect.parse_expression(dialect.text(case)))

@@ -1,0 +1,141 @@
+"""A correlated subquery with GROUP BY, DISTINCT or LIMIT, for all of its keys at once. Pure; a part of `build.py`.
+
+    l, LATERAL (SELECT r.x FROM r WHERE r.k = l.k ORDER BY r.x LIMIT 3)   =   l ⋈ (the first three x of each k of r)
+
+What was done for the rows that one row asks for is done for the rows of each key: it groups by the keys too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from pgtrickle.query import firsts, groupingsets, keyed, sets, support
+from pgtrickle.query.building import Around, First, Names
+from pgtrickle.query.expression import column_node, conjunct_nodes, from_node
+from pgtrickle.query.grouping import Grouping
+from pgtrickle.query.keyed import Keyed
+from pgtrickle.query.operators import Operator
+from pgtrickle.query.resolve import Resolving, columns_of
+from pgtrickle.query.scope import Scope
+
+Nodes = list[exp.Expr]
+
+
+@dataclass(frozen=True, slots=True)
+class _Above:
+    """What stands above FROM and WHERE, as in a SELECT; `keys` are those that it is asked by."""
+
+    selected: Nodes
+    conditions: Nodes
+    group: Nodes
+    on: Nodes
+    order: Nodes
+    keys: Nodes
+
+    def nodes(self) -> Nodes:
+        return [*self.selected, *self.conditions, *self.group, *self.on, *self.order]
+
+    def rewritten(self, nodes: Sequence[exp.Expr]) -> _Above:
+        """The same with other nodes, in the order of `nodes()`, and then the keys."""
+        take = iter(nodes)
+        parts = (self.selected, self.conditions, self.group, self.on, self.order, self.keys)
+        return _Above(*([next(take) for _ in part] for part in parts))
+
+
+class PerKey(Resolving):
+    """Builds the rows of a subquery for all that may be asked of it."""
+
+    def _by_key(self, query: exp.Select, scope: Scope, names: Names) -> tuple[Keyed, list[str]] | None:
+        """The rows of a SELECT and its output columns; None if it does not read the query around it."""
+        self._check_select(query)
+        group = query.args.get("group")
+        if group is not None and not groupingsets.is_simple(group):
+            return None
+        inside, correlated = self._correlated(query, scope, names)
+        above, first, inside = self._above(query, inside, names)
+        outside = columns_of(above.nodes()) - set(inside.operator.names)
+        if not outside and not correlated:
+            return None
+        if group is None and (above.conditions or self._calls.any_aggregate(query.expressions)):
+            # Without GROUP BY there is a group over no rows too, which has no key.
+            raise self._refuse(support.SUBQUERY, "HAVING or LIMIT over all rows of a correlated subquery")
+        found = self._keyed(inside.operator, correlated, scope, outside)
+        keys: Nodes = [column_node(key.name) for key in found.keys]
+        above = above.rewritten([*(found.inside(node) for node in above.nodes()), *keys])
+        operator: Operator = found.operator
+        if group is not None:
+            operator, above = self._grouped_by_key(operator, replace(above, keys=keys))
+        else:
+            above = replace(above, keys=keys)
+        for condition in above.conditions:
+            operator = self._bench.filter(operator, from_node(condition))
+        operator, outputs, held = self._rows_by_key(operator, above, first, query)
+        asked = tuple(replace(key, name=name) for key, name in zip(found.keys, held, strict=True))
+        return replace(found, operator=operator, keys=asked), outputs
+
+    def _above(self, query: exp.Select, inside: Scope, names: Names) -> tuple[_Above, First | None, Scope]:
+        """What stands above the rows, its subqueries joined to them."""
+        around = Around(names)
+        selected = [self._resolve(part.unalias(), inside, around) for part in query.expressions]
+        operator = inside.operator
+        for attachment in around.attachments:
+            operator = self._attach(operator, attachment)
+        group, having = query.args.get("group"), query.args.get("having")
+        if around.attachments and (group is not None or having is not None):
+            raise self._refuse(support.SUBQUERY, "a subquery in a correlated subquery with GROUP BY")
+        keys = [] if group is None else [self._resolve(key, inside) for key in group.expressions]
+        conditions = [] if having is None else conjunct_nodes(self._resolve(having.this, inside))
+        first = self._first_of(query, inside)
+        on, order = ([], []) if first is None else (first.keys, first.order)
+        self._ordered |= query.args.get("order") is not None
+        return _Above(selected, conditions, keys, on, order, []), first, inside.over(operator)
+
+    def _grouped_by_key(self, operator: Operator, above: _Above) -> tuple[Operator, _Above]:
+        grouping = Grouping(self._bench, operator, self._calls.aggregate)
+        aggregate, rewritten = grouping.build([*above.keys, *above.group], [*above.nodes(), *above.keys])
+        self._check_order(grouping.functions())
+        return aggregate, above.rewritten(rewritten)
+
+    def _rows_by_key(
+        self, operator: Operator, above: _Above, first: First | None, query: exp.Select
+    ) -> tuple[Operator, list[str], list[str]]:
+        """Output rows beside their keys: the operator, the columns of the output, and those of the keys."""
+        width = len(above.selected)
+        items = [(from_node(node), "") for node in (*above.selected, *above.keys)]
+        if first is not None:
+            on = [(from_node(node), "") for node in above.on]
+            operator, columns = self._bench.extend(operator, [*items, *on])
+            outputs, keys, more = columns[:width], columns[width : len(items)], columns[len(items) :]
+            self._check_no_arrays(operator, outputs)
+            order = [part for part in above.order if isinstance(part, exp.Ordered)]
+            if first.bounds is not None:
+                if query.args.get("distinct") is not None:
+                    raise self._refuse(support.LATERAL, "", "lateral", "limit")
+                rows, made = firsts.first_few(self._bench, operator, keys, order, outputs, first.bounds)
+                return rows, made, keys
+            once = firsts.first_rows(self._bench, operator, [*keys, *more], order, outputs)
+            return once, list(once.names[len(once.keys) :]), keys
+        if query.args.get("distinct") is not None:
+            distinct = sets.distinct(self._bench.exactly(operator, items))
+            return distinct, list(distinct.names[:width]), list(distinct.names[width:])
+        operator, columns = self._bench.extend(operator, items)
+        return operator, columns[:width], columns[width:]
+
+    def _check_no_arrays(self, operator: Operator, outputs: Sequence[str]) -> None:
+        """Arrays of arrays are not what is put into them."""
+        types = {column.name: column.type.name for column in operator.columns}
+        if not outputs or any(types[name].endswith(("[]", "vector")) for name in outputs):
+            raise self._refuse(support.LATERAL, "", "lateral", "limit", "distinct on")
+
+    def _keyed(self, operator: Operator, correlated: Nodes, scope: Scope, outside: set[str]) -> Keyed:
+        """By the equalities of WHERE, if nothing else (`outside`: no expression above) reads the query around it."""
+        found = None if outside else keyed.by_equalities(self._bench, operator, correlated)
+        if found is not None:
+            return found
+        read = outside | (columns_of(correlated) - set(operator.names))
+        if not read <= set(scope.operator.names):
+            raise self._refuse(support.SUBQUERY, "a subquery that reads a query further out than the one around it")
+        return keyed.by_domain(self._bench, scope.operator, operator, correlated, read)
