@@ -271,8 +271,8 @@ class Refresh:
         )
 
     def require_in_tick(self, stream: StreamTable) -> None:
-        """The tick's snapshot must have the table's last refresh, and its last definition: state is read there. One that
-        began before the tick may have committed after it, so frontiers alone do not tell."""
+        """The tick's snapshot must have the table's last refresh, and its last definition: state is read there. One
+        that began before the tick may have committed after it, so frontiers alone do not tell."""
         if self.tick is None:
             return
         then = catalog.by_id(self.connections.reader, self.pgt_id)
