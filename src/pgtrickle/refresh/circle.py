@@ -49,7 +49,7 @@ from pgtrickle.refresh.window import (
     opened,
 )
 from pgtrickle.spark.flow import Place
-from pgtrickle.spark.lower import Part
+from pgtrickle.spark.parts import Part
 
 _MOST_TRIES = 3
 
