@@ -5,6 +5,7 @@ A refresh takes it for its session and is skipped when it cannot; whoever change
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
@@ -15,21 +16,29 @@ from pgtrickle.errors import StateError
 
 _CLASS = 0x7067_7472  # "pgtr": first key of every stream table's lock
 _PATIENCE = "60s"
+_AGAIN_S = 0.02
 
 
 @contextmanager
-def refresh_lock(connection: Connection, pgt_id: int) -> Iterator[bool]:
-    """The stream table's lock for this session; false if another session has it."""
-    row = connection.execute("SELECT pg_catalog.pg_try_advisory_lock(%s, %s)", (_CLASS, pgt_id)).fetchone()
-    assert row is not None
-    if not row[0]:
-        yield False
-        return
+def refresh_lock(connection: Connection, pgt_id: int, patience_s: float = 0.0) -> Iterator[bool]:
+    """The stream table's lock for this session; false if another session has it, and keeps it for that long."""
+    deadline = time.monotonic() + patience_s
+    while not _try_lock(connection, pgt_id):
+        if time.monotonic() > deadline:
+            yield False
+            return
+        time.sleep(_AGAIN_S)
     try:
         yield True
     finally:
         if not connection.closed:
             connection.execute("SELECT pg_catalog.pg_advisory_unlock(%s, %s)", (_CLASS, pgt_id))
+
+
+def _try_lock(connection: Connection, pgt_id: int) -> bool:
+    row = connection.execute("SELECT pg_catalog.pg_try_advisory_lock(%s, %s)", (_CLASS, pgt_id)).fetchone()
+    assert row is not None
+    return bool(row[0])
 
 
 @contextmanager

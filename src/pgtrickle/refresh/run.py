@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 UNDER_WAY = "another refresh of the table is under way"
 MOST_REDEFINITIONS = 3
 _LOCK_TIMEOUT = "10s"
+_PATIENCE_S = 0.5
+"""Of one who asks for a refresh: the service holds the locks of tables that have nothing to do for a moment."""
 _MANY_CHANGES = 1000
 """With so many the time a differential refresh takes follows their number: fewer cost what starting it costs."""
 CHANGED = "the definition of a source changed"
@@ -97,7 +99,8 @@ class Refresher:
         """Refreshes one stream table, to the tick's snapshot if there is one and it can be. Raises what went wrong,
         after recording it."""
         connections = self.connections()
-        with refresh_lock(connections.aside, pgt_id) as locked:
+        patience = 0.0 if initiated_by == "SCHEDULER" else _PATIENCE_S
+        with refresh_lock(connections.aside, pgt_id, patience) as locked:
             if not locked:
                 return skipped(connections.aside, pgt_id, initiated_by, UNDER_WAY)
             record.close_abandoned(connections.aside, pgt_id)

@@ -5,7 +5,7 @@ What passes by itself is tried again after pauses that grow, due or not; what do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import random
@@ -44,6 +44,10 @@ class Attempts:
     def succeeded(self, tables: Iterable[int]) -> None:
         for pgt_id in tables:
             self._failed.pop(pgt_id, None)
+
+    def keep(self, tables: Container[int]) -> None:
+        """The others are no more."""
+        self._failed = {pgt_id: each for pgt_id, each in self._failed.items() if pgt_id in tables}
 
     def waiting(self, now: datetime) -> frozenset[int]:
         """Those that are not to be tried yet."""

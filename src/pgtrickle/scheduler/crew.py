@@ -63,7 +63,7 @@ class Crew(Generic[T]):
 
         `may_begin` and `ended` are called in this thread: the one just before a unit begins, the other when it is over.
         """
-        free = deque(self._at_least(width)[:width])
+        free = deque(self._of(width))
         ready: deque[Unit] = deque()
         running = 0
         try:
@@ -93,7 +93,10 @@ class Crew(Generic[T]):
             member.end()
         self._members.clear()
 
-    def _at_least(self, width: int) -> list[_Member[T]]:
+    def _of(self, width: int) -> list[_Member[T]]:
+        """As many members as there should be now."""
+        while len(self._members) > width:
+            self._members.pop().end()
         while len(self._members) < width:
             self._members.append(_Member(f"refresh-{len(self._members) + 1}", self._refresher(), self._through))
         return self._members

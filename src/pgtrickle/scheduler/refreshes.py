@@ -13,6 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
 
 LONGEST_TICK_S: Final = 60.0
 """After that no further unit begins on a snapshot: held for long, it keeps PostgreSQL from cleaning up."""
+
+APART_AFTER: Final = 2
+"""So many times in a row a group could not be refreshed together: then its members are, each by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +114,8 @@ class Refreshes:
         self._attempts = Attempts()
         self._retention = Retention()
         self._recovered = False
-        self._apart: set[Unit] = set()
+        self._not_in_tick: dict[Unit, int] = {}
+        """Groups that could not be refreshed together, and how many times in a row."""
         self._left: frozenset[int] = frozenset()
         self._stale: frozenset[int] = frozenset()
         self._stopping = threading.Event()
@@ -146,6 +151,7 @@ class Refreshes:
         self._tell_stale(conn, streams.values(), now)
         selected = self._select(known, streams, now)
         if not selected:
+            self._left = frozenset()
             return False
         with tick.held(sessions.tick) as at:
             running = _Running(at, streams)
@@ -170,12 +176,18 @@ class Refreshes:
         asked = (settings.diamond_consistency, settings.diamond_schedule_policy)
         self._known = Known(found, live, diamonds.groups(live, settings), asked)
         diamonds.store(conn, self._known.groups)
-        for dropped in self._compiled.keys() - found.tables.keys():
-            del self._compiled[dropped]
+        self._forget_dropped(found.tables.keys())
         return self._known
 
+    def _forget_dropped(self, known: AbstractSet[int]) -> None:
+        for dropped in self._compiled.keys() - known:
+            del self._compiled[dropped]
+        self._attempts.keep(known)
+        self._not_in_tick = {unit: times for unit, times in self._not_in_tick.items() if known >= set(unit)}
+
     def _select(self, known: Known, streams: Mapping[int, StreamTable], now: datetime) -> frozenset[int]:
-        """What to refresh in this tick; what the last one left comes first, or it might be left for ever."""
+        """What to refresh in this tick; what the last one left comes first, or it might be left for ever. If that
+        cannot be refreshed now, the others do not wait for it."""
         least = self._settings.min_schedule_seconds
         due = frozenset(
             pgt_id
@@ -186,7 +198,9 @@ class Refreshes:
         suspended = {pgt_id for pgt_id, stream in streams.items() if stream.status == "SUSPENDED"}
         forbidden = frozenset[int]() if self._settings.allow_circular else known.dag.cyclic
         halted = suspended | self._attempts.waiting(now) | forbidden | (known.dag.tables.keys() - streams.keys())
-        return diamonds.select(known.dag, known.groups, due & self._left or due, halted)
+        left = self._left & known.dag.tables.keys()
+        first = diamonds.select(known.dag, known.groups, left, halted)
+        return first or diamonds.select(known.dag, known.groups, due, halted)
 
     def _settle_idle(
         self, sessions: Sessions, known: Known, selected: frozenset[int], running: _Running
@@ -208,7 +222,7 @@ class Refreshes:
         """Refreshes these, unit by unit."""
         atomic = [group for group in known.groups if group.atomic]
         group_of = {diamonds.order(known.dag, group, group.members): group for group in atomic}
-        apart = frozenset(self._apart)
+        apart = {unit for unit, times in self._not_in_tick.items() if times >= APART_AFTER}
         width = self._settings.max_concurrent_refreshes if self._settings.parallel_refresh_mode == "on" else 1
         for refresher in self._crew.refreshers:
             refresher.settings = self._settings
@@ -249,7 +263,7 @@ class Refreshes:
         """Notes what became of a unit, for the rest of the tick, for the next ones, and for people."""
         unit, done = outcome.unit, outcome.answer
         job, names = running.jobs[unit], {pgt_id: str(running.streams[pgt_id]) for pgt_id in unit}
-        self._apart.discard(unit)
+        times = self._not_in_tick.pop(unit, 0)
         if done is None:
             assert outcome.error is not None
             self._failed(conn, unit, list(names.values()), outcome.error)
@@ -263,7 +277,7 @@ class Refreshes:
             self._attempts.failed(done.skipped, _now(conn), passing=True)
             running.blocked.update(done.skipped)
         if done.alone is not None:
-            self._apart.add(unit)
+            self._not_in_tick[unit] = times + 1
             running.blocked.update(unit)
             running.left.update(unit)
             say("group_not_refreshed", members=list(names.values()), alone=names[done.alone], reason=done.reason)

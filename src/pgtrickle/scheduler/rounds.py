@@ -44,7 +44,7 @@ class Rounds:
         self._stop.set()
         self._wake.set()
 
-    def join(self, within_s: float) -> bool:
+    def join(self, within_s: float | None = None) -> bool:
         """Whether the last round ended in time."""
         self._thread.join(within_s)
         return not self._thread.is_alive()

@@ -163,7 +163,9 @@ class Service:
         deadline = time.monotonic() + CUT_OFF_WITHIN_S
         for rounds, part in work:
             if rounds.join(max(deadline - time.monotonic(), 0)):
-                part.close()  # else its thread ends with the process, or when it finds its sessions gone
+                part.close()
+            else:  # it ends when it finds its sessions gone, or with the process
+                threading.Thread(target=_close_after, args=(rounds, part), daemon=True).start()
 
     def _cut_off(self, names: list[str], pids: list[int]) -> None:
         """End sessions of ours that wait for something: PostgreSQL would go on waiting after we are gone."""
@@ -173,3 +175,8 @@ class Service:
                 conn.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s::integer[]) AS pid", (pids,))
         except (Error, psycopg.Error) as error:
             say("rounds_not_cut_off", logging.WARNING, error=error)
+
+
+def _close_after(rounds: Rounds, part: Part) -> None:
+    rounds.join()
+    part.close()
