@@ -181,7 +181,7 @@ class Refresher:
     def connections(self) -> Connections:
         """Its connections, opened where they are not, or not any more. Not to be used while a refresh is under way."""
         known = self._connections
-        if known is not None and not any(connection.closed or connection.broken for connection in known):
+        if known is not None and all(db.is_usable(connection) for connection in known):
             return known
         self.close()
         roles = ("reader", "writer", "aside", "late")
