@@ -138,6 +138,9 @@ def test_an_executor_dies(here: Served) -> None:
         os.kill(pid, signal.SIGKILL)
     here.until(lambda: failures(here) > before, "the failure")
     assert here.state("s")[:2] == ("ACTIVE", 0)
+    told = here.one("SELECT error FROM pgtrickle.pgt_refresh_history WHERE status = 'FAILED' ORDER BY refresh_id DESC")
+    assert "Spark failed" in str(told)
+    assert "Python worker exited" in str(told)
     all_is_well(here)
 
 
