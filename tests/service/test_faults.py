@@ -48,7 +48,7 @@ def all_is_well(here: Served) -> None:
     here.await_equal(*here.queries)
     here.until(lambda: all(here.state(name) == ("ACTIVE", 0, None) for name in here.queries), "no error is left")
     here.until(lambda: not here.one(UNDER_WAY), "no refresh is left")
-    assert "traceback" not in here.service.log
+    assert '"traceback":' not in here.service.log
 
 
 def slowly_written(here: Served, name: str, seconds: float) -> None:

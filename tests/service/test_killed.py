@@ -146,7 +146,7 @@ class Place:
 
     def await_death(self, service: Running) -> None:
         assert service.process.wait(PATIENCE_S) == -signal.SIGKILL, service.log
-        assert "traceback" not in service.log
+        assert '"traceback":' not in service.log
         nothing_half_done(self.dsn)
 
 
