@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import selectors
 from typing import Final, TypeAlias
 
 import psycopg
@@ -84,6 +85,16 @@ def connect(
     prepare_session(conn, own_path=own_path)
     conn.autocommit = autocommit
     return conn
+
+
+def is_usable(conn: Connection) -> bool:
+    """Whether an idle session can be used. One that the server has ended meanwhile does not know it: the server's last
+    words wait unread, and so would any others, for which opening it anew does no harm."""
+    if conn.closed or conn.broken:
+        return False
+    with selectors.DefaultSelector() as unread:
+        unread.register(conn.fileno(), selectors.EVENT_READ)
+        return not unread.select(0)
 
 
 def prepare_session(conn: Connection, *, own_path: bool = False) -> None:

@@ -84,6 +84,17 @@ class Served:
         return found
 
 
+@contextmanager
+def in_schema(serving: Served, schema: str) -> Iterator[Served]:
+    """The one service and its database, with a schema for each test that is emptied afterwards."""
+    serving.run(f"CREATE SCHEMA {schema}", f"SET search_path = {schema}")
+    yield serving
+    for (name,) in serving.rows("SELECT pgt_name FROM pgtrickle.pgt_stream_tables ORDER BY pgt_id DESC"):
+        serving.ask("drop_stream_table(%s)", name)
+    serving.queries.clear()
+    serving.run("RESET search_path", f"DROP SCHEMA {schema} CASCADE")
+
+
 class Ear:
     """Alerts, from the moment it was made."""
 
@@ -113,4 +124,4 @@ def served(dsn: str, directory: Path, **settings: str) -> Iterator[Served]:
             found.conn.close()
 
 
-__all__ = ["Connection", "Ear", "Served", "served"]
+__all__ = ["Connection", "Ear", "Served", "in_schema", "served"]

@@ -22,7 +22,7 @@ from pgtrickle.db import statement
 
 ACCOUNTS = 40
 MANY = 21_000
-"""Rows whose refresh is distributed, and lands in staging tables."""
+"""Changes whose refresh is distributed, and lands in a staging table."""
 EARLY = ["snapshot-taken", "window-read"]
 """Steps before Spark is needed: a service that has just started is killed at its first refresh."""
 LATER = ["spark-done", "staged", "before-commit", "after-commit", "before-group-commit", "after-group-commit"]
@@ -36,6 +36,7 @@ QUERIES = {
     "spent": "SELECT account, sum(amount) AS amount FROM ledger WHERE amount < 0 GROUP BY 1",
     "balances": "SELECT g.account, g.amount AS gained, s.amount AS spent"
     " FROM gained g JOIN spent s ON s.account = g.account",
+    "loads": "SELECT v, count(*) AS n FROM bulk GROUP BY 1",
 }
 BROKEN = """
 SELECT 'entries' WHERE (SELECT sum(amount) FROM entries) <> 0
@@ -115,10 +116,7 @@ def transfer(conn: db.Connection) -> None:
 
 
 def many_changes(conn: db.Connection) -> None:
-    conn.execute(
-        "INSERT INTO ledger (account, amount) SELECT 1 + g %% %s, 1 - 2 * (g %% 2) FROM generate_series(1, %s) AS g",
-        (ACCOUNTS, MANY),
-    )
+    conn.execute("INSERT INTO bulk SELECT g %% 10 FROM generate_series(1, %s) AS g", (MANY,))
 
 
 def nothing_half_done(dsn: str) -> None:
@@ -148,7 +146,7 @@ class Place:
 
     def await_death(self, service: Running) -> None:
         assert service.process.wait(PATIENCE_S) == -signal.SIGKILL, service.log
-        assert "traceback" not in service.log
+        assert '"traceback":' not in service.log
         nothing_half_done(self.dsn)
 
 
@@ -163,6 +161,8 @@ def place(server18: embedded.Server, tmp_path_factory: pytest.TempPathFactory) -
                 "CREATE TABLE ledger (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, account int, amount numeric)",
                 "ALTER TABLE ledger REPLICA IDENTITY FULL",
                 "ALTER TABLE accounts REPLICA IDENTITY FULL",
+                "CREATE TABLE bulk (v int)",
+                "ALTER TABLE bulk REPLICA IDENTITY FULL",
                 f"INSERT INTO accounts SELECT g, g % 5 FROM generate_series(1, {ACCOUNTS}) AS g",
                 f"INSERT INTO ledger (account, amount) SELECT 1 + g % {ACCOUNTS}, 0 FROM generate_series(1, 500) AS g",
             )

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from tests.conftest import fresh_database
 from tests.refresh.oracle import differing
-from tests.service.serving import Ear, Served, served
+from tests.service.serving import Ear, Served, in_schema, served
 
 from pgtrickle import embedded
 
@@ -23,14 +23,8 @@ def serving(server18: embedded.Server, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture
 def here(serving: Served, request: pytest.FixtureRequest) -> Iterator[Served]:
-    """The one service and its database, with a schema for each test that is emptied afterwards."""
-    schema = request.node.name.split("[")[0].removeprefix("test_")[:50]
-    serving.run(f"CREATE SCHEMA {schema}", f"SET search_path = {schema}")
-    yield serving
-    while found := serving.rows("SELECT pgt_name FROM pgtrickle.pgt_stream_tables ORDER BY pgt_id DESC LIMIT 1"):
-        serving.ask("drop_stream_table(%s, cascade => true)", *found[0])
-    serving.queries.clear()
-    serving.run("RESET search_path", f"DROP SCHEMA {schema} CASCADE")
+    with in_schema(serving, request.node.name.split("[")[0].removeprefix("test_")[:50]) as found:
+        yield found
 
 
 def test_requests_are_carried_out(here: Served) -> None:

@@ -138,6 +138,12 @@ def mark_reinit(conn: psycopg.Connection[Any], pgt_id: int, reason: str) -> None
     )
 
 
+def mark_outdated(conn: psycopg.Connection[Any], pgt_id: int, reason: str) -> None:
+    """The same, and the next refresh also defines the table anew: what it is built on is not what was known of it."""
+    mark_reinit(conn, pgt_id, reason)
+    _update(conn, "UPDATE pgtrickle.pgt_stream_tables SET source_fingerprint = NULL WHERE pgt_id = %s", (pgt_id,))
+
+
 def mark_refreshed(
     conn: psycopg.Connection[Any],
     pgt_id: int,
@@ -308,9 +314,8 @@ def record_no_data_of_many(
 ) -> frozenset[int]:
     """The same for tables that the service found with nothing to do; returns those that still are as they were read.
 
-    The caller's transaction holds their refresh locks.
+    The caller's transaction holds their refresh locks; its session should not wait for the disk.
     """
-    conn.execute("SET LOCAL synchronous_commit = off")
     rows = conn.execute(
         "WITH moved AS (UPDATE pgtrickle.pgt_stream_tables AS t SET frontier = %(frontier)s::pg_snapshot,"
         " upstream_frontier = NULL, data_timestamp = %(at)s, last_refresh_at = clock_timestamp()"

@@ -9,6 +9,7 @@ import psycopg
 from pgtrickle.errors import Error, QueryError, StateError, Unsupported
 
 _CORRECT_OR_RETRY = "correct the data or the query, then refresh again; `pgtrickle history` has the failed ones"
+_OF_A_STACK = ("at ", "...")  # how lines of Java's stacks begin
 _DATA_EXCEPTION = "22"  # the SQLSTATE class of values that cannot be computed with
 
 
@@ -29,9 +30,10 @@ def breaks_definition(error: Error) -> bool:
 
 def known_failures() -> tuple[type[Exception], ...]:
     """What a refresh may fail with by no fault of ours; asked only once something was raised."""
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    return Error, psycopg.Error, PySparkException
+    return Error, psycopg.Error, PySparkException, Py4JError
 
 
 def as_ours(error: Exception) -> Error:
@@ -45,8 +47,10 @@ def as_ours(error: Exception) -> Error:
     if found:
         states = re.findall(r"ERROR:.*?SQLSTATE: (\w{5})", str(error), re.DOTALL)
         return _refusal(found.group(1).strip(), states[0] if states else "", None)
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    said = lines[-1] if lines else type(error).__name__
+    lines = [line.strip() for line in str(error).splitlines()]
+    told = [line for line in lines if line and not line.startswith(_OF_A_STACK)]
+    by_spark = [line for line in told if "SparkException: " in line]  # of what Java has to say, the part that helps
+    said = (by_spark or told or [type(error).__name__])[-1]
     return StateError(f"Spark failed: {said}", code="PT341", hint="refresh again; Spark's log has the whole story")
 
 

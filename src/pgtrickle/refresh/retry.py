@@ -23,7 +23,7 @@ class Kind(enum.Enum):
     RETRY = "retry"
     """It passes by itself and is not the table's fault: try again after a pause, however often."""
     SCHEMA = "schema"
-    """What the query names is not as it was: counted, and computed from scratch by the next try."""
+    """What the table is built on is not as it was: counted, and the next try defines and computes it anew."""
     PERMANENT = "permanent"
     """The query, its data or the table is at fault: counted, and suspended after too many in a row."""
 

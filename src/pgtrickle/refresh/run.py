@@ -185,7 +185,7 @@ class Refresher:
     def connections(self) -> Connections:
         """Its connections, opened where they are not, or not any more. Not to be used while a refresh is under way."""
         known = self._connections
-        if known is not None and not any(connection.closed or connection.broken for connection in known):
+        if known is not None and all(db.is_usable(connection) for connection in known):
             return known
         self.close()
         roles = ("reader", "writer", "aside", "late")
@@ -537,11 +537,22 @@ class Refresh:
             broken=breaks_definition(error),
             counts=kind is not Kind.RETRY,
         )
+        if kind is Kind.SCHEMA and not breaks_definition(error):
+            self._ask_anew(f"a refresh failed on what the table is built on: {error.message}")
         stream = self.read()
         facts = {"table": str(stream), "error_code": error.code, "error": error.message, "kind": kind.value}
         _alert(aside, {"event": "refresh_failed", **facts, "consecutive_errors": stream.consecutive_errors})
         if status == "SUSPENDED" and (self.stream is None or self.stream.status != "SUSPENDED"):
             _alert(aside, {"event": "auto_suspended", **facts, "consecutive_errors": stream.consecutive_errors})
+
+    def _ask_anew(self, reason: str) -> None:
+        """Something has changed that no fingerprint has: a function inside of another one's body, a table of ours. What
+        was computed with it may be wrong too, so that the next try begins with the definition."""
+        stream = self._stream()
+        record.mark_outdated(self.connections.aside, self.pgt_id, reason)
+        if not stream.needs_reinit:
+            message = {"event": "reinitialize_needed", "table": str(stream), "reason": reason}
+            _alert(self.connections.aside, message)
 
     def undone(self, reason: str) -> None:
         """Says so, where the refresh itself was done and the transaction it was part of was not."""

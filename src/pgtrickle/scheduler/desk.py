@@ -44,9 +44,7 @@ class Desk:
 
     def round(self, settings: Settings) -> bool:
         """Carry out what is pending, if anything is."""
-        if self._conn is None or self._conn.closed or self._conn.broken:
-            self._conn = db.connect(self._dsn, application_name="pgtrickle requests")
-        if not requests.waiting(self._conn):
+        if not requests.waiting(self._opened()):
             return False
         office = self._at_work(settings)
         done = requests.carry_out(office.connection, office)
@@ -64,14 +62,17 @@ class Desk:
         if self._conn is not None:
             self._conn.close()
 
+    def _opened(self) -> Connection:
+        if self._conn is None or not db.is_usable(self._conn):
+            if self._conn is not None:
+                self._conn.close()
+            self._conn = db.connect(self._dsn, application_name="pgtrickle requests")
+        return self._conn
+
     def _at_work(self, settings: Settings) -> Office:
         """What carries requests out, under the settings as they are."""
         known = self._office
-        if (
-            known is not None
-            and known[0] == settings
-            and not (known[1].connection.closed or known[1].connection.broken)
-        ):
+        if known is not None and known[0] == settings and db.is_usable(known[1].connection):
             return known[1]
         if known is not None:
             known[1].close()

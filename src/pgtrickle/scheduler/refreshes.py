@@ -305,7 +305,7 @@ class Refreshes:
     def _opened(self) -> Sessions:
         """Its sessions, opened if they are not, or not any more."""
         known = self._sessions
-        if known is not None and not any(each.closed or each.broken for each in known):
+        if known is not None and all(db.is_usable(each) for each in known):
             return known
         if known is not None:
             known.close()
