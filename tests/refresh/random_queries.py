@@ -152,7 +152,7 @@ def _asks(draw: st.DrawFn, tables: list[TableDefinition], columns: dict[str, str
     around = draw(conditions(inside))
     if alike and correlated:
         a, b = draw(st.sampled_from(alike))
-        around += f" AND {b} = {a}"
+        around += f" AND {b} {draw(st.sampled_from(('=', '=', '=', '>')))} {a}"
     form = draw(st.sampled_from(("EXISTS", "NOT EXISTS", "IN", "NOT IN", "ALL", "ANY", "scalar", "scalar")))
     if form.endswith("EXISTS") or not alike:
         extra = f" AND {alike[0][0]} < {alike[0][1]}" if alike and draw(st.integers(0, 3)) == 0 else ""
@@ -189,7 +189,8 @@ def _from(draw: st.DrawFn, tables: list[TableDefinition], depth: int) -> tuple[s
             text = f"FROM {relation.sql}"
         columns |= relation.columns
     if draw(st.integers(0, 3)) == 0:
-        made = draw(_expansions(f"e{depth}", columns))
+        lateral = draw(st.booleans())
+        made = draw(_laterals(tables, f"e{depth}", columns) if lateral else _expansions(f"e{depth}", columns))
         text, columns = f"{text} {made.sql}", columns | made.columns
     return text, columns
 
@@ -210,6 +211,25 @@ def _expansions(draw: st.DrawFn, alias: str, columns: dict[str, str]) -> Relatio
     call, made = draw(st.sampled_from(calls))
     join, on = draw(st.sampled_from((("CROSS JOIN", ""), ("LEFT JOIN", " ON true"))))
     return Relation(f"{join} LATERAL {call} AS {alias}(e){on}", _row(alias, {"e": made}))
+
+
+@st.composite
+def _laterals(draw: st.DrawFn, tables: list[TableDefinition], alias: str, columns: dict[str, str]) -> Relation:
+    """A subquery of the row before it: plain rows, the first of them, groups, or one group."""
+    inside = _row("q", COLUMNS)
+    alike = [(a, b) for a in columns for b in inside if columns[a] == inside[b]]
+    a, b = draw(st.sampled_from(alike)) if alike else ("1", "1")
+    rows = f"FROM {draw(st.sampled_from(tables)).name} q WHERE {b} {draw(st.sampled_from(('=', '=', '<', '<>')))} {a}"
+    forms = {
+        "rows": (f"SELECT q.i, q.s {rows}", {"i": "int", "s": "text"}),
+        "first": (f"SELECT q.i, q.s {rows} ORDER BY q.i DESC, q.s LIMIT 2", {"i": "int", "s": "text"}),
+        "groups": (f"SELECT q.g, count(*) AS n {rows} GROUP BY q.g", {"g": "int", "n": "big"}),
+        "distinct": (f"SELECT DISTINCT q.g {rows}", {"g": "int"}),
+        "one": (f"SELECT count(*) AS n, max(q.i) AS m {rows}", {"n": "big", "m": "int"}),
+    }
+    sql, outputs = forms[draw(st.sampled_from(sorted(forms)))]
+    join, on = draw(st.sampled_from((("CROSS JOIN", ""), ("LEFT JOIN", " ON true"))))
+    return Relation(f"{join} LATERAL ({sql}) {alias}{on}", _row(alias, outputs))
 
 
 @st.composite
@@ -236,6 +256,13 @@ def _on(draw: st.DrawFn, left: dict[str, str], right: dict[str, str]) -> str:
 
 
 @st.composite
+def _sets(draw: st.DrawFn, columns: dict[str, str]) -> tuple[str, str]:
+    """A call in the select list that returns a set, and its kind."""
+    name = draw(st.sampled_from(list(columns)))
+    return f"unnest(ARRAY[{name}, {_plain(draw, columns[name])}])", columns[name]
+
+
+@st.composite
 def _select(
     draw: st.DrawFn, rest: str, columns: dict[str, str], tables: list[TableDefinition], depth: int, *, distinct: bool
 ) -> Relation:
@@ -259,6 +286,10 @@ def _select(
         answer = f"CASE WHEN {draw(_asks(tables, columns, depth + 10))} THEN 'yes' ELSE 'no' END"
         outputs.append(f"{answer} AS o{len(outputs)}")
         kinds[f"o{len(kinds)}"] = "text"
+    if draw(st.integers(0, 7)) == 0:
+        call, kind = draw(_sets(columns))
+        outputs.append(f"{call} AS o{len(outputs)}")
+        kinds[f"o{len(kinds)}"] = kind
     return Relation(f"SELECT {'DISTINCT ' if distinct else ''}{', '.join(outputs)} {rest}", kinds)
 
 

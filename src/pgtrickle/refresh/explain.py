@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pgtrickle.capture import window
+from pgtrickle.catalog import reader
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.db import Connection
 from pgtrickle.delta.differentiate import differentiate
@@ -34,7 +35,17 @@ def explain_stream_table(connection: Connection, stream: StreamTable, prepared: 
     if stream.effective_mode == "FULL":
         return f"refresh mode\n  FULL: {stream.mode_reason}\n"
     pending = window.pending(connection, [table.oid for table in prepared.sources], stream.frontier)
-    return _sections(connection, prepared, {oid: found.changes for oid, found in pending.items()}, stream.frontier)
+    changes = {oid: found.changes for oid, found in pending.items()}
+    return _sections(connection, prepared, changes, stream.frontier) + _last_refresh(connection, stream)
+
+
+def _last_refresh(connection: Connection, stream: StreamTable) -> str:
+    """What the last differential refresh really read and wrote, to hold the estimates against."""
+    for past in reader.history(connection, stream.pgt_id):
+        if past.action == "DIFFERENTIAL" and past.status == "COMPLETED":
+            written = f"{past.rows_inserted} rows inserted, {past.rows_deleted} deleted"
+            return f"last differential refresh\n  {past.changes_read} changes read, {written}\n"
+    return ""
 
 
 def _sections(connection: Connection, prepared: Prepared, changes: dict[int, int], frontier: str) -> str:
