@@ -5,13 +5,14 @@ from __future__ import annotations
 from pgtrickle.capture import window
 from pgtrickle.catalog import reader
 from pgtrickle.catalog.reader import StreamTable
-from pgtrickle.db import Connection
+from pgtrickle.db import Connection, scalar
 from pgtrickle.delta.differentiate import differentiate
 from pgtrickle.delta.explain import plan as delta_text
 from pgtrickle.query.compile import compile_query
 from pgtrickle.query.explain import tree as tree_text
 from pgtrickle.refresh import facts as ask
-from pgtrickle.refresh.plan import Window, plan_delta
+from pgtrickle.refresh.actual import Actual
+from pgtrickle.refresh.plan import SMALL_CHANGES, Window, plan_delta
 from pgtrickle.refresh.prepared import Prepared, prepare
 from pgtrickle.spark.explain import physical_text
 from pgtrickle.spark.facts import Facts
@@ -49,7 +50,7 @@ def _last_refresh(connection: Connection, stream: StreamTable) -> str:
 
 
 def _sections(connection: Connection, prepared: Prepared, changes: dict[int, int], frontier: str) -> str:
-    """With no changes waiting, each source is taken to have a hundred."""
+    """With no changes waiting, each source is taken to have a hundred; else what waits is counted, too."""
     oids = [table.oid for table in prepared.sources]
     supposed = not any(changes.values())
     if supposed:
@@ -62,14 +63,27 @@ def _sections(connection: Connection, prepared: Prepared, changes: dict[int, int
     note = f"{_TYPICAL_CHANGES} changes supposed" if supposed else "changes now waiting"
     for table in prepared.sources:
         if changes.get(table.oid):
-            physical = _physical(prepared, facts, table.oid, frontier)
+            only = Facts(facts.tables, {table.oid: facts.changes[table.oid]})
+            physical = (
+                _supposed(prepared, only, frontier) if supposed else _waiting(connection, prepared, only, frontier)
+            )
             parts.append((f"reads when only {table} changed ({note})", physical))
     return "\n".join(f"{title}\n{_indented(text)}" for title, text in parts) + "\n"
 
 
-def _physical(prepared: Prepared, facts: Facts, oid: int, frontier: str) -> str:
-    only = Facts(facts.tables, {oid: facts.changes[oid]})
-    return physical_text(plan_delta(prepared, only, Window(frontier, frontier, frozenset({oid}))))
+def _supposed(prepared: Prepared, facts: Facts, frontier: str) -> str:
+    return physical_text(plan_delta(prepared, facts, Window(frontier, frontier, frozenset(facts.changes))))
+
+
+def _waiting(connection: Connection, prepared: Prepared, facts: Facts, frontier: str) -> str:
+    """The plan with the rows that it would really read, if they are few enough to look."""
+    with connection.transaction():
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        until = str(scalar(connection, "SELECT pg_current_snapshot()::text"))
+        physical = plan_delta(prepared, facts, Window(frontier, until, frozenset(facts.changes)))
+        if sum(facts.changes.values()) > SMALL_CHANGES:
+            return physical_text(physical)
+        return physical_text(physical, Actual(connection).count)
 
 
 def _indented(text: str) -> str:
