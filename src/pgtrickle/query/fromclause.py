@@ -12,7 +12,7 @@ from pgtrickle.query.building import Around, Names, Rows
 from pgtrickle.query.calls import function_name
 from pgtrickle.query.expression import from_node, reference
 from pgtrickle.query.lateral import Laterals
-from pgtrickle.query.operators import Aggregate, Scan, TopK, walk
+from pgtrickle.query.operators import Aggregate, Expand, Filter, Operator, Project, Repeat, Scan, TopK
 from pgtrickle.query.scope import Scope
 
 SUBQUERY_PARTS = frozenset({"this", "alias", "joins", "order", "with_"})
@@ -165,15 +165,15 @@ class FromClause(Laterals):
         return rows
 
     def _shared(self, owner: object, build: Callable[[], Rows]) -> Rows:
-        """A WITH query or a view: what keeps state is built once, and each use calls its columns by names of its own.
+        """A WITH query or a view: groups and first rows are built once, and each use calls them by names of its own.
 
-        So the uses have one state and one delta. Other rows cost nothing to build anew, and join better bare.
+        So the uses have one state and one delta. A join is built anew, since it is best put in order with those around.
         """
         if id(owner) in self._built:
             _, rows = self._built[id(owner)]
         else:
             rows = build()
-            if not any(isinstance(node, Aggregate | TopK) for node in walk(rows.operator)):
+            if not _is_kept(rows.operator):
                 return rows
             self._built[id(owner)] = owner, rows
         columns = {column.name: column for column in rows.operator.columns}
@@ -196,3 +196,10 @@ class FromClause(Laterals):
         labels = [f"column{place}" for place in range(1, len(node.expressions[0].expressions) + 1)]
         rows = tablefunctions.constant(self._bench, tablefunctions.values_text(node), labels)
         return Rows(rows, tuple(zip(labels, rows.names, strict=True)))
+
+
+def _is_kept(operator: Operator) -> bool:
+    """Whether the rows are those of a state, taken one by one."""
+    while isinstance(operator, Filter | Project | Repeat | Expand):
+        operator = operator.input
+    return isinstance(operator, Aggregate | TopK)

@@ -134,7 +134,7 @@ class Laterals(PerKey):
         )
         core = query.copy()
         core.set("alias", None)
-        core.set("expressions", [self._resolve(part, scope) for part in core.expressions])
+        core.set("expressions", [self._resolve(part, scope, Around({}, sets=True)) for part in core.expressions])
         if core.args.get("where") is not None:
             core.set("where", exp.Where(this=self._resolve(core.args["where"].this, scope)))
         call = from_node(core)
