@@ -336,3 +336,6 @@ SELECT i.order_id, u.tag FROM items i CROSS JOIN LATERAL (SELECT unnest(i.tags) 
 
 SELECT c.id, (SELECT o.note FROM orders o WHERE o.customer = c.id AND o.code = c.name ORDER BY o.id LIMIT 1) AS n FROM
 customers c
+
+SELECT c.id, x.n FROM customers c JOIN LATERAL (SELECT o.id + c.id AS n, o.id FROM orders o WHERE o.customer = c.id) x ON
+x.n > 2 AND x.id < 9

@@ -125,6 +125,11 @@ REFUSED = (
     ("SELECT count(c) FROM customers c", support.WHOLE_ROW, "line 1, column 14"),
     ("SELECT ctid FROM customers", support.SYSTEM_COLUMN, "line 1, column 8"),
     ("SELECT id FROM customers WHERE xmin::text = '1'", support.SYSTEM_COLUMN, "line 1, column 32"),
+    (
+        "SELECT x.a FROM orders o, LATERAL (SELECT o.id AS a ORDER BY o.note LIMIT 1) x",
+        support.LATERAL,
+        "line 1, column 27",
+    ),
     ("SELECT 1 AS one", support.NO_FROM, "line 1, column 1"),
     ("SELECT id FROM ONLY customers", support.ONLY, "line 1, column 16"),
     (
