@@ -184,7 +184,7 @@ def _from(draw: st.DrawFn, tables: list[TableDefinition], depth: int) -> tuple[s
         else:
             relation = Relation(f"{draw(st.sampled_from(tables)).name} {alias}", _row(alias, COLUMNS))
         if text:
-            text += f" {draw(_joins(columns, relation))}"
+            text += f" {draw(_joins(tables, columns, relation))}"
         else:
             text = f"FROM {relation.sql}"
         columns |= relation.columns
@@ -233,11 +233,14 @@ def _laterals(draw: st.DrawFn, tables: list[TableDefinition], alias: str, column
 
 
 @st.composite
-def _joins(draw: st.DrawFn, left: dict[str, str], right: Relation) -> str:
-    """A join; PostgreSQL has FULL JOIN on equalities only."""
+def _joins(draw: st.DrawFn, tables: list[TableDefinition], left: dict[str, str], right: Relation) -> str:
+    """A join, whose condition may ask a subquery of one side; PostgreSQL has FULL JOIN on equalities only."""
     kind = draw(st.sampled_from(JOINS))
     if kind != "FULL JOIN":
-        return f"{kind} {right.sql} ON {draw(_on(left, right.columns))}"
+        asks = ""
+        if draw(st.integers(0, 7)) == 0:
+            asks = f" AND {draw(_asks(tables, draw(st.sampled_from((left, right.columns))), 20))}"
+        return f"{kind} {right.sql} ON {draw(_on(left, right.columns))}{asks}"
     alike = [(a, b) for a in left for b in right.columns if left[a] == right.columns[b]]
     if not alike:
         return f"LEFT JOIN {right.sql} ON true"
@@ -285,6 +288,11 @@ def _select(
     if draw(st.integers(0, 4)) == 0:
         answer = f"CASE WHEN {draw(_asks(tables, columns, depth + 10))} THEN 'yes' ELSE 'no' END"
         outputs.append(f"{answer} AS o{len(outputs)}")
+        kinds[f"o{len(kinds)}"] = "text"
+    texts = [name for name, kind in columns.items() if kind == "text"]
+    if texts and draw(st.integers(0, 7)) == 0:
+        inside = f"{draw(st.sampled_from(tables)).name} q WHERE q.s {draw(st.sampled_from(('=', '<')))} {texts[0]}"
+        outputs.append(f"array_to_string(ARRAY(SELECT q.s FROM {inside} ORDER BY q.s), '+') AS o{len(outputs)}")
         kinds[f"o{len(kinds)}"] = "text"
     if draw(st.integers(0, 7)) == 0:
         call, kind = draw(_sets(columns))
