@@ -323,3 +323,19 @@ SELECT c.id FROM customers c WHERE EXISTS (SELECT FROM orders o WHERE o.customer
 count(*) > 1)
 
 SELECT c.id FROM customers c WHERE c.id IN (SELECT o.id FROM orders o WHERE o.customer <= c.id ORDER BY o.id DESC LIMIT 2)
+
+SELECT c.id FROM customers c WHERE EXISTS (SELECT FROM orders o WHERE o.customer = c.id AND c.id < (SELECT max(order_id)
+FROM items))
+
+SELECT c.id, x.note FROM customers c, LATERAL (SELECT o.note FROM orders o WHERE o.customer = c.id AND c.credit < (SELECT
+sum(i.unit) FROM items i WHERE i.order_id = o.id) ORDER BY o.note LIMIT 1) x
+
+SELECT id FROM notes WHERE body IN (SELECT unnest(tags) FROM items) OR id = 3
+
+SELECT i.order_id, u.tag FROM items i CROSS JOIN LATERAL (SELECT unnest(i.tags) || '!' AS tag) u
+
+SELECT c.id, (SELECT o.note FROM orders o WHERE o.customer = c.id AND o.code = c.name ORDER BY o.id LIMIT 1) AS n FROM
+customers c
+
+SELECT c.id, x.n FROM customers c JOIN LATERAL (SELECT o.id + c.id AS n, o.id FROM orders o WHERE o.customer = c.id) x ON
+x.n > 2 AND x.id < 9

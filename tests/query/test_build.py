@@ -125,6 +125,11 @@ REFUSED = (
     ("SELECT count(c) FROM customers c", support.WHOLE_ROW, "line 1, column 14"),
     ("SELECT ctid FROM customers", support.SYSTEM_COLUMN, "line 1, column 8"),
     ("SELECT id FROM customers WHERE xmin::text = '1'", support.SYSTEM_COLUMN, "line 1, column 32"),
+    (
+        "SELECT x.a FROM orders o, LATERAL (SELECT o.id AS a ORDER BY o.note LIMIT 1) x",
+        support.LATERAL,
+        "line 1, column 27",
+    ),
     ("SELECT 1 AS one", support.NO_FROM, "line 1, column 1"),
     ("SELECT id FROM ONLY customers", support.ONLY, "line 1, column 16"),
     (
@@ -276,3 +281,15 @@ def test_a_leaf_may_be_given(shop: Shop) -> None:
     tree = compiled(shop, "SELECT count(*) AS n FROM customers")
     sql = render.select(tree, leaf=lambda node: "SELECT FROM items" if isinstance(node, Scan) else None)
     assert shop.execute(sql.encode()).fetchone() == (9,)
+
+
+def test_what_is_used_twice_keeps_its_state_once(shop: Shop) -> None:
+    with_query = (
+        "WITH t AS (SELECT customer, count(*) AS n FROM orders GROUP BY customer) "
+        "SELECT a.customer FROM t a JOIN t b ON b.n = a.n WHERE a.n < (SELECT max(n) FROM t)"
+    )
+    view = "SELECT a.customer FROM totals a JOIN totals b ON b.total < a.total"
+    for query, states in ((with_query, 2), (view, 1)):
+        tree = compiled(shop, query)
+        assert len({node for node in walk(tree) if isinstance(node, Aggregate)}) == states
+        assert difference(shop, query, tree) == []

@@ -159,7 +159,7 @@ def _asks(draw: st.DrawFn, tables: list[TableDefinition], columns: dict[str, str
     around = draw(conditions(inside))
     if alike and correlated:
         a, b = draw(st.sampled_from(alike))
-        around += f" AND {b} = {a}"
+        around += f" AND {b} {draw(st.sampled_from(('=', '=', '=', '>')))} {a}"
     form = draw(st.sampled_from(("EXISTS", "NOT EXISTS", "IN", "NOT IN", "ALL", "ANY", "scalar", "scalar")))
     if form.endswith("EXISTS") or not alike:
         extra = f" AND {alike[0][0]} < {alike[0][1]}" if alike and draw(st.integers(0, 3)) == 0 else ""
@@ -191,12 +191,13 @@ def _from(draw: st.DrawFn, tables: list[TableDefinition], depth: int) -> tuple[s
         else:
             relation = Relation(f"{draw(st.sampled_from(tables)).name} {alias}", _row(alias, COLUMNS))
         if text:
-            text += f" {draw(_joins(columns, relation))}"
+            text += f" {draw(_joins(tables, columns, relation))}"
         else:
             text = f"FROM {relation.sql}"
         columns |= relation.columns
     if draw(st.integers(0, 3)) == 0:
-        made = draw(_expansions(f"e{depth}", columns))
+        lateral = draw(st.booleans())
+        made = draw(_laterals(tables, f"e{depth}", columns) if lateral else _expansions(f"e{depth}", columns))
         text, columns = f"{text} {made.sql}", columns | made.columns
     return text, columns
 
@@ -220,11 +221,33 @@ def _expansions(draw: st.DrawFn, alias: str, columns: dict[str, str]) -> Relatio
 
 
 @st.composite
-def _joins(draw: st.DrawFn, left: dict[str, str], right: Relation) -> str:
-    """A join; PostgreSQL has FULL JOIN on equalities only."""
+def _laterals(draw: st.DrawFn, tables: list[TableDefinition], alias: str, columns: dict[str, str]) -> Relation:
+    """A subquery of the row before it: plain rows, the first of them, groups, or one group."""
+    inside = _row("q", COLUMNS)
+    alike = [(a, b) for a in columns for b in inside if columns[a] == inside[b]]
+    a, b = draw(st.sampled_from(alike)) if alike else ("1", "1")
+    rows = f"FROM {draw(st.sampled_from(tables)).name} q WHERE {b} {draw(st.sampled_from(('=', '=', '<', '<>')))} {a}"
+    forms = {
+        "rows": (f"SELECT q.i, q.s {rows}", {"i": "int", "s": "text"}),
+        "first": (f"SELECT q.i, q.s {rows} ORDER BY q.i DESC, q.s LIMIT 2", {"i": "int", "s": "text"}),
+        "groups": (f"SELECT q.g, count(*) AS n {rows} GROUP BY q.g", {"g": "int", "n": "big"}),
+        "distinct": (f"SELECT DISTINCT q.g {rows}", {"g": "int"}),
+        "one": (f"SELECT count(*) AS n, max(q.i) AS m {rows}", {"n": "big", "m": "int"}),
+    }
+    sql, outputs = forms[draw(st.sampled_from(sorted(forms)))]
+    join, on = draw(st.sampled_from((("CROSS JOIN", ""), ("LEFT JOIN", " ON true"))))
+    return Relation(f"{join} LATERAL ({sql}) {alias}{on}", _row(alias, outputs))
+
+
+@st.composite
+def _joins(draw: st.DrawFn, tables: list[TableDefinition], left: dict[str, str], right: Relation) -> str:
+    """A join, whose condition may ask a subquery of one side; PostgreSQL has FULL JOIN on equalities only."""
     kind = draw(st.sampled_from(JOINS))
     if kind != "FULL JOIN":
-        return f"{kind} {right.sql} ON {draw(_on(left, right.columns))}"
+        asks = ""
+        if draw(st.integers(0, 7)) == 0:
+            asks = f" AND {draw(_asks(tables, draw(st.sampled_from((left, right.columns))), 20))}"
+        return f"{kind} {right.sql} ON {draw(_on(left, right.columns))}{asks}"
     alike = [(a, b) for a in left for b in right.columns if left[a] == right.columns[b]]
     if not alike:
         return f"LEFT JOIN {right.sql} ON true"
@@ -240,6 +263,13 @@ def _on(draw: st.DrawFn, left: dict[str, str], right: dict[str, str]) -> str:
     a, b = draw(st.sampled_from(alike))
     condition = f"{a} {draw(st.sampled_from(('=', '=', '=', '=', '<', 'IS NOT DISTINCT FROM')))} {b}"
     return f"{condition} AND {draw(conditions(left | right))}" if draw(st.integers(0, 3)) == 0 else condition
+
+
+@st.composite
+def _sets(draw: st.DrawFn, columns: dict[str, str]) -> tuple[str, str]:
+    """A call in the select list that returns a set, and its kind."""
+    name = draw(st.sampled_from(list(columns)))
+    return f"unnest(ARRAY[{name}, {_plain(draw, columns[name])}])", columns[name]
 
 
 @st.composite
@@ -266,6 +296,15 @@ def _select(
         answer = f"CASE WHEN {draw(_asks(tables, columns, depth + 10))} THEN 'yes' ELSE 'no' END"
         outputs.append(f"{answer} AS o{len(outputs)}")
         kinds[f"o{len(kinds)}"] = "text"
+    texts = [name for name, kind in columns.items() if kind == "text"]
+    if texts and draw(st.integers(0, 7)) == 0:
+        inside = f"{draw(st.sampled_from(tables)).name} q WHERE q.s {draw(st.sampled_from(('=', '<')))} {texts[0]}"
+        outputs.append(f"array_to_string(ARRAY(SELECT q.s FROM {inside} ORDER BY q.s), '+') AS o{len(outputs)}")
+        kinds[f"o{len(kinds)}"] = "text"
+    if draw(st.integers(0, 7)) == 0:
+        call, kind = draw(_sets(columns))
+        outputs.append(f"{call} AS o{len(outputs)}")
+        kinds[f"o{len(kinds)}"] = kind
     return Relation(f"SELECT {'DISTINCT ' if distinct else ''}{', '.join(outputs)} {rest}", kinds)
 
 

@@ -89,8 +89,8 @@ def in_schema(serving: Served, schema: str) -> Iterator[Served]:
     """The one service and its database, with a schema for each test that is emptied afterwards."""
     serving.run(f"CREATE SCHEMA {schema}", f"SET search_path = {schema}")
     yield serving
-    for (name,) in serving.rows("SELECT pgt_name FROM pgtrickle.pgt_stream_tables ORDER BY pgt_id DESC"):
-        serving.ask("drop_stream_table(%s)", name)
+    while found := serving.rows("SELECT pgt_name FROM pgtrickle.pgt_stream_tables ORDER BY pgt_id DESC LIMIT 1"):
+        serving.ask("drop_stream_table(%s, cascade => true)", *found[0])
     serving.queries.clear()
     serving.run("RESET search_path", f"DROP SCHEMA {schema} CASCADE")
 

@@ -100,6 +100,9 @@ DISTRIBUTED = {
     "joins/left_both_sides_in_one_window",
     "joins/three_way",
     "sets/except_all",
+    "subqueries/cte_joined_twice",
+    "subqueries/lateral_limit",
+    "subqueries/left_lateral_limit_by_range",
     "subqueries/not_in",
     "unions/duplicates_across_branches",
 }

@@ -89,6 +89,7 @@ class Building(ABC):
         self._calls = Calls(analysis)
         self._views: list[Table] = []
         self._ordered = False
+        self._built: dict[int, tuple[object, Rows]] = {}  # by the id of a WITH query or view, held so that it stays one
 
     def _refuse(self, gap: Gap, name: str = "", *phrases: str) -> Unsupported:
         """The refusal, located in the user's text; what is inside a view is located by the view's name."""

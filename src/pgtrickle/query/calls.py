@@ -31,6 +31,11 @@ class Calls:
         walks = (node.walk(prune=lambda inner: isinstance(inner, exp.Query)) for node in nodes)
         return any(self.is_aggregate(part) for walk in walks for part in walk)
 
+    def any_set(self, nodes: Iterable[exp.Expr]) -> bool:
+        """Whether a function is called that returns a set, other than by a subquery within."""
+        walks = (node.walk(prune=lambda inner: isinstance(inner, exp.Query)) for node in nodes)
+        return any(self.returns_set(part) for walk in walks for part in walk)
+
     def aggregate(self, node: exp.Expr) -> tuple[str, str] | None:
         """(schema, name) if `node` is a whole aggregate call, its FILTER and WITHIN GROUP included."""
         core = node

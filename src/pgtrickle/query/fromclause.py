@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from sqlglot import exp
 
 from pgtrickle.query import outer, sublinks, support, tablefunctions
 from pgtrickle.query.analysis import InlinedView
 from pgtrickle.query.building import Around, Names, Rows
 from pgtrickle.query.calls import function_name
-from pgtrickle.query.expression import from_node
+from pgtrickle.query.expression import from_node, reference
 from pgtrickle.query.lateral import Laterals
-from pgtrickle.query.operators import Scan
+from pgtrickle.query.operators import Aggregate, Expand, Filter, Operator, Project, Repeat, Scan, TopK
 from pgtrickle.query.scope import Scope
 
 SUBQUERY_PARTS = frozenset({"this", "alias", "joins", "order", "with_"})
@@ -140,17 +142,14 @@ class FromClause(Laterals):
     def _relation(self, node: exp.Table, names: Names) -> Rows:
         if not node.db and node.name in names:
             inner = names[node.name]
-            rows = self._query(inner.query, inner.names)
+            rows = self._shared(inner, lambda: self._query(inner.query, inner.names))
             labels = [*inner.columns, *(label for label, _ in rows.outputs[len(inner.columns) :])]
             return Rows(rows.operator, tuple(zip(labels, (name for _, name in rows.outputs), strict=True)))
         source = self._sources.get((node.db, node.name))
         if source is None:
             raise self._refuse(support.UNFAITHFUL, f"relation {node.db}.{node.name} was not found")
         if isinstance(source, InlinedView):
-            self._views.append(source.table)
-            rows = self._body(source.body)
-            self._views.pop()
-            return rows
+            return self._shared(source, lambda: self._view(source))
         columns = tuple(
             self._bench.column(attribute.type, f"{node.alias_or_name}.{attribute.name}")
             for attribute in source.attributes
@@ -158,6 +157,29 @@ class FromClause(Laterals):
         attributes = tuple(attribute.name for attribute in source.attributes)
         scan = Scan(columns, source.table, attributes)
         return Rows(scan, tuple(zip(attributes, scan.names, strict=True)))
+
+    def _view(self, view: InlinedView) -> Rows:
+        self._views.append(view.table)
+        rows = self._body(view.body)
+        self._views.pop()
+        return rows
+
+    def _shared(self, owner: object, build: Callable[[], Rows]) -> Rows:
+        """A WITH query or a view: groups and first rows are built once, and each use calls them by names of its own.
+
+        So the uses have one state and one delta. A join is built anew, since it is best put in order with those around.
+        """
+        if id(owner) in self._built:
+            _, rows = self._built[id(owner)]
+        else:
+            rows = build()
+            if not _is_kept(rows.operator):
+                return rows
+            self._built[id(owner)] = owner, rows
+        columns = {column.name: column for column in rows.operator.columns}
+        items = [(reference(name), columns[name].label) for _, name in rows.outputs]
+        used = self._bench.exactly(rows.operator, items)
+        return Rows(used, tuple(zip((label for label, _ in rows.outputs), used.names, strict=True)))
 
     def _function(self, item: exp.Expr, function: exp.Expr) -> Scope:
         """A function of constants."""
@@ -174,3 +196,10 @@ class FromClause(Laterals):
         labels = [f"column{place}" for place in range(1, len(node.expressions[0].expressions) + 1)]
         rows = tablefunctions.constant(self._bench, tablefunctions.values_text(node), labels)
         return Rows(rows, tuple(zip(labels, rows.names, strict=True)))
+
+
+def _is_kept(operator: Operator) -> bool:
+    """Whether the rows are those of a state, taken one by one."""
+    while isinstance(operator, Filter | Project | Repeat | Expand):
+        operator = operator.input
+    return isinstance(operator, Aggregate | TopK)

@@ -21,6 +21,8 @@ from pgtrickle.query.perkey import PerKey
 from pgtrickle.query.resolve import columns_of
 from pgtrickle.query.scope import Scope
 
+_MADE_PARTS = frozenset({"expressions", "where", "alias"})
+
 
 class Laterals(PerKey):
     """Builds `… LATERAL (SELECT …)` of the rows before it."""
@@ -78,19 +80,23 @@ class Laterals(PerKey):
         there = Expr("true")
         below = [there if reads else from_node(node) for node, reads in zip(selected, mixed, strict=True)]
         operator, columns = self._bench.extend(operator, [(part, "") for part in below])
-        if any(mixed) and join.args.get("side") and not _always(join.args["on"]):
-            raise self._refuse(support.LATERAL, "", "lateral")
-        beside = self._beside(scope, self._own(operator, item, query, columns), correlated, join)
         if not any(mixed):
-            return beside
-        padded = bool(join.args.get("side"))
+            return self._beside(scope, self._own(operator, item, query, columns), correlated, join)
+        padded, on = bool(join.args.get("side")), join.args.get("on")
+        if padded and on is not None and not _always(on):
+            raise self._refuse(support.LATERAL, "", "lateral")
+        bare = exp.Join(side=join.args.get("side"))  # ON may read what is not computed yet
+        beside = self._beside(scope, self._own(operator, item, query, columns), correlated, bare)
         shown = [
             (_if(column, node) if padded else from_node(node)) if reads else from_node(column_node(column))
             for node, column, reads in zip(selected, columns, mixed, strict=True)
         ]
         extended, outputs = self._bench.extend(beside.operator, [(part, "") for part in shown])
         own = self._own(extended, item, query, outputs)
-        return Scope(extended, scope.fields + own.fields, {**scope.names, **own.names})
+        both = Scope(extended, scope.fields + own.fields, {**scope.names, **own.names})
+        if on is None or _always(on):
+            return both
+        return both.over(self._bench.filter(extended, from_node(self._resolve(on, both))))
 
     def _one_group(self, scope: Scope, item: exp.Lateral, query: exp.Select, join: exp.Join, names: Names) -> Scope:
         """Aggregates over the rows of each key; there is always one row."""
@@ -125,6 +131,7 @@ class Laterals(PerKey):
         """A query that reads nothing but the row before it."""
         on = join.args.get("on")
         inner = [part for part in query.find_all(exp.Query, exp.Values) if part is not query]
+        inner += [part for name, part in query.args.items() if part and name not in _MADE_PARTS]
         if inner or self._calls.any_aggregate(query.expressions) or not (on is None or _always(on)):
             raise self._refuse(support.LATERAL, "", "lateral")
         labels = (
@@ -134,7 +141,7 @@ class Laterals(PerKey):
         )
         core = query.copy()
         core.set("alias", None)
-        core.set("expressions", [self._resolve(part, scope) for part in core.expressions])
+        core.set("expressions", [self._resolve(part, scope, Around({}, sets=True)) for part in core.expressions])
         if core.args.get("where") is not None:
             core.set("where", exp.Where(this=self._resolve(core.args["where"].this, scope)))
         call = from_node(core)

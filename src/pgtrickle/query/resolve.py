@@ -122,12 +122,17 @@ class Resolving(Building):
 
     def _inner_by_key(self, query: exp.Expr, scope: Scope, names: Names) -> Inner:
         """A subquery with GROUP BY and the like: for each key, if it is correlated."""
-        if isinstance(query, exp.Select) and query.args.get("from_") is not None and not self._is_one_group(query):
+        if (
+            isinstance(query, exp.Select)
+            and query.args.get("from_") is not None
+            and not self._is_one_group(query)
+            and not self._calls.any_set(query.expressions)
+        ):
             found = self._by_key(query, scope, names)
             if found is not None:
                 keyed, outputs = found
                 on = keyed.condition([column_node(key.name) for key in keyed.keys])
-                return Inner(keyed.operator, tuple(outputs), () if on is None else (on,))
+                return Inner(keyed.operator, tuple(outputs), () if on is None else tuple(conjunct_nodes(on)))
         rows = self._query(query, names)
         return Inner(rows.operator, tuple(name for _, name in rows.outputs), ())
 
@@ -135,24 +140,27 @@ class Resolving(Building):
         """Whether the query selects rows as FROM and WHERE give them."""
         if any(value for part, value in query.args.items() if part not in _PLAIN_SELECT):
             return False
-        return query.args.get("from_") is not None and not self._calls.any_aggregate(query.expressions)
+        calls = self._calls.any_aggregate(query.expressions) or self._calls.any_set(query.expressions)
+        return query.args.get("from_") is not None and not calls
 
     def _correlated(self, query: exp.Select, scope: Scope, names: Names) -> tuple[Scope, list[exp.Expr]]:
         """FROM and WHERE of a subquery: its own rows, and the conjuncts that read the query around it."""
         inside = replace(self._from(query, names), outer=scope)
+        operator = inside.operator
         where = query.args.get("where")
-        own: list[exp.Expr] = []
+        parts = [] if where is None else sublinks.conjuncts(where.this)
         correlated: list[exp.Expr] = []
-        for part in [] if where is None else sublinks.conjuncts(where.this):
-            if not sublinks.asks(part):
-                resolved = self._resolve(part, inside)
-                read = {column.name for column in resolved.find_all(exp.Column)}
-                if not read <= set(inside.operator.names):
-                    correlated.append(resolved)
-                    continue
-            own.append(part)
-        kept = exp.Select(where=exp.Where(this=exp.and_(*own))) if own else exp.Select()
-        return inside.over(self._where(kept, inside, names)), correlated
+        for part in sorted(parts, key=sublinks.asks):  # plain conditions first
+            around = Around(names)
+            conditions = self._asked(part, inside, around) if sublinks.asks(part) else [self._resolve(part, inside)]
+            for attachment in around.attachments:
+                operator = self._attach(operator, attachment)
+            for condition in conditions:
+                if columns_of([condition]) <= set(operator.names):
+                    operator = self._bench.filter(operator, from_node(condition))
+                else:
+                    correlated.append(condition)
+        return inside.over(operator), correlated
 
     def _scalar(self, query: exp.Expr, scope: Scope, around: Around) -> exp.Expr:
         """A subquery that is one value."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pgtrickle import db
+from pgtrickle.catalog import reader
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.db import Connection
 from pgtrickle.delta.differentiate import differentiate
@@ -12,8 +13,9 @@ from pgtrickle.delta.explain import plan as delta_text
 from pgtrickle.query.compile import compile_query
 from pgtrickle.query.explain import tree as tree_text
 from pgtrickle.refresh import facts as ask
+from pgtrickle.refresh.actual import Actual
 from pgtrickle.refresh.connections import Connections
-from pgtrickle.refresh.plan import plan_delta
+from pgtrickle.refresh.plan import SMALL_CHANGES, plan_delta
 from pgtrickle.refresh.prepared import Prepared, prepare
 from pgtrickle.refresh.window import Span, Window, at_snapshot
 from pgtrickle.spark.explain import physical_text
@@ -41,11 +43,21 @@ def explain_stream_table(connection: Connection, stream: StreamTable, prepared: 
     if stream.effective_mode == "FULL":
         return f"refresh mode\n  FULL: {stream.mode_reason}\n"
     since = {table.oid: stream.since(table.oid in prepared.upstream) for table in prepared.sources}
-    now = str(db.scalar(connection, "SELECT pg_current_snapshot()::text"))
-    window = at_snapshot(Connections.single(connection), since, now)
-    return _sections(
-        connection, prepared, {oid: found.changes for oid, found in window.pending().items()}, _as_refreshed(window)
-    )
+    with connection.transaction():
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        now = str(db.scalar(connection, "SELECT pg_current_snapshot()::text"))
+        window = at_snapshot(Connections.single(connection), since, now)
+        changes = {oid: found.changes for oid, found in window.pending().items()}
+        return _sections(connection, prepared, changes, _as_refreshed(window)) + _last_refresh(connection, stream)
+
+
+def _last_refresh(connection: Connection, stream: StreamTable) -> str:
+    """What the last differential refresh really read and wrote, to hold the estimates against."""
+    for past in reader.history(connection, stream.pgt_id):
+        if past.action == "DIFFERENTIAL" and past.status == "COMPLETED":
+            written = f"{past.rows_inserted} rows inserted, {past.rows_deleted} deleted"
+            return f"last differential refresh\n  {past.changes_read} changes read, {written}\n"
+    return ""
 
 
 def _as_refreshed(window: Window) -> Window:
@@ -55,7 +67,7 @@ def _as_refreshed(window: Window) -> Window:
 
 
 def _sections(connection: Connection, prepared: Prepared, changes: dict[int, int], window: Window) -> str:
-    """With no changes waiting, each source is taken to have a hundred."""
+    """With no changes waiting, each source is taken to have a hundred; else what waits is counted, too."""
     oids = [table.oid for table in prepared.sources]
     supposed = not any(changes.values())
     if supposed:
@@ -68,14 +80,12 @@ def _sections(connection: Connection, prepared: Prepared, changes: dict[int, int
     note = f"{_TYPICAL_CHANGES} changes supposed" if supposed else "changes now waiting"
     for table in prepared.sources:
         if changes.get(table.oid):
-            physical = _physical(prepared, facts, table.oid, window)
-            parts.append((f"reads when only {table} changed ({note})", physical))
+            only = Facts(facts.tables, {table.oid: facts.changes[table.oid]})
+            physical = plan_delta(prepared, only, window, Changed(frozenset({table.oid})))
+            few = not supposed and changes[table.oid] <= SMALL_CHANGES
+            text = physical_text(physical, Actual(connection).count) if few else physical_text(physical)
+            parts.append((f"reads when only {table} changed ({note})", text))
     return "\n".join(f"{title}\n{_indented(text)}" for title, text in parts) + "\n"
-
-
-def _physical(prepared: Prepared, facts: Facts, oid: int, window: Window) -> str:
-    only = Facts(facts.tables, {oid: facts.changes[oid]})
-    return physical_text(plan_delta(prepared, only, window, Changed(frozenset({oid}))))
 
 
 def _indented(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from pgtrickle.db import Connection
-from pgtrickle.spark.facts import Facts, TableFacts
+from pgtrickle.spark.facts import ROWS_PER_UNKNOWN_VALUE, Facts, TableFacts
 
 _QUERY = """
 SELECT c.oid,
@@ -26,7 +26,6 @@ LEFT JOIN pg_stats AS s ON s.schemaname = n.nspname AND s.tablename = c.relname 
      AND NOT s.inherited
 WHERE c.oid = ANY (%s)
 """
-_UNKNOWN_ROWS_PER_VALUE = 10.0
 
 
 def gather(connection: Connection, oids: Iterable[int], changes: Mapping[int, int]) -> Facts:
@@ -46,7 +45,7 @@ def gather(connection: Connection, oids: Iterable[int], changes: Mapping[int, in
 def _rows_per_value(rows: float, distinct: float | None) -> float:
     """pg_stats counts distinct values as a number, or as a negative share of the rows."""
     if not distinct:
-        return _UNKNOWN_ROWS_PER_VALUE
+        return ROWS_PER_UNKNOWN_VALUE
     return rows / distinct if distinct > 0 else -1.0 / distinct
 
 

@@ -548,7 +548,7 @@ class Refresh:
     def _ask_anew(self, reason: str) -> None:
         """Something has changed that no fingerprint has: a function inside of another one's body, a table of ours. What
         was computed with it may be wrong too, so that the next try begins with the definition."""
-        stream = self._stream()
+        stream = self.read()
         record.mark_outdated(self.connections.aside, self.pgt_id, reason)
         if not stream.needs_reinit:
             message = {"event": "reinitialize_needed", "table": str(stream), "reason": reason}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from pgtrickle.spark.flow import (
     Concat,
@@ -19,30 +19,37 @@ from pgtrickle.spark.flow import (
     Together,
 )
 
-
-def physical_text(physical: Physical) -> str:
-    """Stages in order, each with its flow, then how each table is read and why."""
-    return "\n".join([*_stages(physical), *_choices(physical)])
+Count = Callable[[Flow], int | None]
 
 
-def _stages(physical: Physical) -> Iterator[str]:
+def _unknown(_: Flow) -> int | None:
+    return None
+
+
+def physical_text(physical: Physical, actual: Count = _unknown) -> str:
+    """Stages in order, each with its flow, then how each table is read and why; `actual` counts a flow's rows."""
+    return "\n".join([*_stages(physical, actual), *_choices(physical)])
+
+
+def _stages(physical: Physical, actual: Count) -> Iterator[str]:
     for position, step in enumerate(physical.stages, start=1):
         match step:
             case LandAggregate(number=number, input=flow):
                 yield f"{position}. land contributions to the groups of aggregate {number}"
-                yield from _flow(flow, 1)
+                yield from _flow(flow, 1, actual)
             case KeepFirst(number=number):
                 yield f"{position}. read the first rows {number}, and compare them with those kept"
             case LandResult(input=flow):
                 yield f"{position}. land the result"
-                yield from _flow(flow, 1)
+                yield from _flow(flow, 1, actual)
             case ReadResult(aggregate=number):
                 yield f"{position}. take the result from aggregate {number}"
 
 
-def _flow(flow: Flow, depth: int) -> Iterator[str]:
+def _flow(flow: Flow, depth: int, actual: Count) -> Iterator[str]:
     pad = "   " * depth
-    rows = f"about {flow.rows:.0f} rows"
+    counted = actual(flow)
+    rows = f"about {flow.rows:.0f} rows" if counted is None else f"about {flow.rows:.0f} rows, really {counted}"
     match flow:
         case Read(what=what):
             yield f"{pad}read {what} ({rows})"
@@ -50,19 +57,19 @@ def _flow(flow: Flow, depth: int) -> Iterator[str]:
             yield f"{pad}read the changes of aggregate {number}"
         case Lookup(input=source, what=what):
             yield f"{pad}lookup {what} ({rows})"
-            yield from _flow(source, depth + 1)
+            yield from _flow(source, depth + 1, actual)
         case Together(flows=flows):
             yield f"{pad}send in one query ({rows})"
             for part in flows:
-                yield from _flow(part, depth + 1)
+                yield from _flow(part, depth + 1, actual)
         case HashJoin(left=left, right=right):
             yield f"{pad}hash join on Spark ({rows})"
-            yield from _flow(left, depth + 1)
-            yield from _flow(right, depth + 1)
+            yield from _flow(left, depth + 1, actual)
+            yield from _flow(right, depth + 1, actual)
         case Concat(flows=flows):
             yield f"{pad}all of ({rows})"
             for part in flows:
-                yield from _flow(part, depth + 1)
+                yield from _flow(part, depth + 1, actual)
 
 
 def _choices(physical: Physical) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pgtrickle.model import quote
 from pgtrickle.query.operators import Equality, Scan
 
 _LOOKUP_SECONDS = 30e-6  # one indexed probe, rows back included
@@ -12,6 +13,8 @@ _SCAN_IN_SERVER_SECONDS = 0.3e-6  # one row, read by PostgreSQL for a batch with
 _SCAN_TO_SPARK_SECONDS = 3e-6  # one row, carried to Spark and joined there
 _SPARK_JOIN_SECONDS = 0.5  # the shuffle a scan needs
 LOOKUP_BATCH = 20_000
+ROWS_PER_UNKNOWN_VALUE = 10.0
+"""Rows that a value of a column is taken to have where the database does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,7 @@ class ReadCost:
     by_scan: float
     rows_per_key: float
     index: str | None
+    missing: str | None = None  # the statement that makes an index which would be cheaper
 
     @property
     def prefers_lookup(self) -> bool:
@@ -64,4 +68,17 @@ def read_cost(facts: Facts, delta_rows: float, scans: tuple[Scan, ...], keys: tu
     batches = 1 + delta_rows // LOOKUP_BATCH
     by_lookup = batches * size * _SCAN_IN_SERVER_SECONDS
     largest = max((facts.rows(scan.table.oid) for scan in scans), default=1.0)
-    return ReadCost(by_lookup, by_scan, 1.0 if keys else largest, None)
+    by_index = delta_rows * ROWS_PER_UNKNOWN_VALUE * _LOOKUP_SECONDS
+    missing = _missing_index(facts, scans, keys) if by_index < min(by_lookup, by_scan) else None
+    return ReadCost(by_lookup, by_scan, 1.0 if keys else largest, None, missing)
+
+
+def _missing_index(facts: Facts, scans: tuple[Scan, ...], keys: tuple[Equality, ...]) -> str | None:
+    """An index on a key of the largest table that has one: on all such columns, as they are looked up together."""
+    for scan in sorted(scans, key=lambda scan: -facts.rows(scan.table.oid)):
+        attributes = dict(zip(scan.names, scan.attributes, strict=True))
+        found = [attributes.get(key.right.sql.strip('"')) for key in keys]
+        columns = dict.fromkeys(quote(attribute) for attribute in found if attribute is not None)
+        if columns:
+            return f"CREATE INDEX ON {scan.table.qualified} ({', '.join(columns)})"
+    return None

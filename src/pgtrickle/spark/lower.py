@@ -315,6 +315,7 @@ class _DeltaLowering:
 
     def _choose(self, operand: Operator, method: str, cost: ReadCost, flow: Flow) -> None:
         index = f"index on {cost.index}" if cost.index else "no index on the key"
+        index += f" ({cost.missing} would help)" if cost.missing else ""
         estimate = f"lookup {cost.by_lookup:.3f} s, scan {cost.by_scan:.3f} s"
         self.choices.append(
             Choice(_tables(operand), method, f"{index}; about {flow.rows:.0f} rows to match; {estimate}")

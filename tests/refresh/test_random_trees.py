@@ -1,0 +1,45 @@
+"""Random queries over random rows: the tree gives what the query gives, as PostgreSQL answers both. No Spark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+
+from pgtrickle import db, embedded
+from pgtrickle.delta.differentiate import differentiate
+from pgtrickle.delta.explain import plan
+from pgtrickle.query import render
+from pgtrickle.query.compile import compile_query
+from tests.conftest import fresh_database
+from tests.refresh.oracle import differing
+from tests.refresh.random_queries import TableDefinition, queries, statements
+
+EXAMPLES = int(os.environ.get("PGTRICKLE_RANDOM_EXAMPLES", "60"))
+TABLES = [TableDefinition("t0", keyed=True, indexed=True), TableDefinition("t1", keyed=False, indexed=False)]
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+@given(query=queries(TABLES), before=st.lists(statements(TABLES), min_size=2, max_size=6))
+def test_the_tree_gives_what_the_query_gives(query: str, before: list[str], tables: db.Connection) -> None:
+    note(query)
+    with tables.transaction(force_rollback=True):
+        for statement in before:
+            tables.execute(statement)
+        compiled = compile_query(tables, query)
+        assert compiled.tree is not None, compiled.refusal
+        note(plan(differentiate(compiled.tree)))
+        names = ", ".join(column.label for column in compiled.tree.columns)
+        tables.execute(f"CREATE TEMPORARY TABLE ours ({names}) AS {render.select(compiled.tree)}")
+        assert differing(tables, "ours", query) == []
+
+
+@pytest.fixture(scope="module")
+def tables(server18: embedded.Server) -> Iterator[db.Connection]:
+    with fresh_database(server18) as dsn, db.connect(dsn) as connection:
+        for table in TABLES:
+            connection.execute(table.ddl)
+        yield connection

@@ -1,0 +1,40 @@
+"""Correlated subqueries that step files cannot tell: arrays, looks of numbers, several sets side by side."""
+
+from __future__ import annotations
+
+from tests.stories.telling import Story
+
+QUERIES = {
+    "ordered": "SELECT t.id, ARRAY(SELECT r.x FROM r WHERE r.k = t.k ORDER BY r.x DESC) AS xs FROM t",
+    "below": "SELECT t.id, ARRAY(SELECT r.x FROM r WHERE r.x < t.n ORDER BY r.x) AS xs FROM t",
+    "unpivoted": "SELECT t.id, v.k, v.v FROM t CROSS JOIN LATERAL (VALUES ('k', t.k), ('n', t.n)) v (k, v)",
+    "computed": "SELECT t.id, s.d FROM t CROSS JOIN LATERAL (SELECT t.k * t.n AS d WHERE t.k > 0) s",
+    "sets": "SELECT t.id, unnest(t.tags) AS tag, generate_series(1, t.k) AS i FROM t",
+    "looks": "SELECT t.id, s.x, s.n FROM t, LATERAL (SELECT r.x, t.n::text AS n FROM r WHERE r.x > t.n"
+    " ORDER BY r.x LIMIT 1) s",
+    "firsts": "SELECT t.id, s.k, s.x FROM t, LATERAL (SELECT DISTINCT ON (r.k) r.k, r.x FROM r WHERE r.k >= t.k"
+    " ORDER BY r.k, r.x DESC) s",
+    "short": "SELECT t.id, s.name FROM t LEFT JOIN LATERAL (SELECT r.name FROM r WHERE r.k = t.k"
+    ' ORDER BY r.name COLLATE "C" LIMIT 2) s ON true',
+}
+
+
+def test_correlated_subqueries_follow(story18: Story) -> None:
+    story18.run(
+        "CREATE TABLE t (id int PRIMARY KEY, k int, n numeric, tags text[])",
+        "CREATE TABLE r (k int, x numeric, name varchar(3))",
+        "CREATE INDEX ON r (k)",
+        "INSERT INTO t VALUES (1, 1, 1.0, '{a,b}'), (2, 1, 1.00, NULL), (3, NULL, NULL, '{}'), (4, 2, 5, '{c}')",
+        "INSERT INTO r VALUES (1, 0.5, 'ab'), (1, 2.50, 'B'), (1, 2.5, 'a'), (2, 7, NULL), (NULL, 3, 'z')",
+    )
+    for name, query in QUERIES.items():
+        story18.create(name, query)
+    story18.looks.update({"ordered", "below", "firsts"})  # of 2.5 and 2.50 PostgreSQL may take either first
+    story18.run(
+        "DELETE FROM r WHERE name = 'a'", "INSERT INTO r VALUES (2, 1.5, 'b')", "UPDATE t SET k = 2 WHERE id = 1"
+    )
+    story18.follow()
+    story18.together("UPDATE t SET n = 1.000 WHERE id = 1", "UPDATE r SET x = x + 1", "DELETE FROM t WHERE id = 4")
+    story18.follow()
+    story18.run("DELETE FROM r", "INSERT INTO t VALUES (5, 3, 0, '{d,e,f}')")
+    story18.follow()
