@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from pgtrickle.refresh.stages import StageRunner
 
 UNDER_WAY = "another refresh of the table is under way"
-MOST_REDEFINITIONS = 3
+_MOST_REDEFINITIONS = 3
 _LOCK_TIMEOUT = "10s"
 _MANY_CHANGES = 1000
 """With so many the time a differential refresh takes follows their number: fewer cost what starting it costs."""
@@ -68,6 +68,11 @@ CompiledTables: TypeAlias = dict[int, tuple[str, Prepared]]
 
 class SourceGone(Exception):
     """A source is not there under the name it had when the query was compiled."""
+
+
+class InCircle(Exception):
+    """The table, defined anew on its sources, reads itself, through others or not: it is refreshed with all of these
+    (`circle.refresh`)."""
 
 
 class NotInTick(Exception):
@@ -213,7 +218,7 @@ class Refresh:
     def run(self) -> RefreshResult:
         try:
             return self._run()
-        except (Refused, NotInTick, Behind):
+        except (Refused, NotInTick, Behind, InCircle):
             raise
         except Exception as error:
             raised = as_ours(error)
@@ -236,7 +241,7 @@ class Refresh:
 
     def _run(self) -> RefreshResult:
         prepared = self.owner.known(self.pgt_id) or self.owner.prepared(self.read())
-        for _ in range(MOST_REDEFINITIONS):
+        for _ in range(_MOST_REDEFINITIONS):
             try:
                 with self.snapshot(prepared.lockable) as moment:
                     self.stream = stream = self.read()
@@ -263,6 +268,8 @@ class Refresh:
                 raise NotInTick(self.pgt_id, outdated or CHANGED)
             reason = stream.reinit_reason or outdated or CHANGED  # what DDL was noted says more than a fingerprint
             redefine(self.connections.aside, stream, settings=self.owner.settings, reason=reason)
+            if catalog.circle(self.connections.aside, self.pgt_id):  # a view was replaced
+                raise InCircle
             prepared = self.owner.prepared(self.read())
         raise StateError(
             "the sources keep changing their definition", code="PT342", hint="refresh again when no DDL is under way"
