@@ -16,7 +16,7 @@ from pgtrickle.catalog.health import Check, SlotHealth
 from pgtrickle.catalog.reader import CdcChange, CdcStatus, HistoryRow, StreamTable
 from pgtrickle.config import Settings
 from pgtrickle.errors import UsageError
-from pgtrickle.refresh import circle, cycle, define
+from pgtrickle.refresh import circle, circle_rules, define
 from pgtrickle.refresh.explain import explain_query, explain_stream_table
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.refresh.run import UNDER_WAY, Refresher
@@ -159,8 +159,8 @@ class Trickle:
         """Whether the circle that an altered table is now in, if any, can be refreshed."""
         members = [each for pgt_id in circle_ids if (each := catalog.by_id(self._connection, pgt_id)) is not None]
         if any(each.pgt_id == stream.pgt_id and each.pgt_relid != stream.pgt_relid for each in members):
-            raise cycle.other_columns(str(stream))
-        cycle.require_monotone([circle.member(each, define.load(self._connection, each)) for each in members])
+            raise circle_rules.other_columns(str(stream))
+        circle_rules.require_monotone([circle.member(each, define.load(self._connection, each)) for each in members])
 
     def _ask_of_diamond(self, pgt_id: int, asked: tuple[str | None, str | None]) -> None:
         if any(asked):
@@ -216,7 +216,7 @@ class Trickle:
         found = catalog.circle(self._connection, catalog.resolve(self._connection, name).pgt_id)
         streams = [each for pgt_id in found if (each := catalog.by_id(self._connection, pgt_id)) is not None]
         members = [circle.member(each, self._refresher.prepared(each)) for each in streams]
-        return cycle.route(members) if members else None
+        return circle_rules.route(members) if members else None
 
     def verify(self, *names: str) -> list[Verification]:
         """Compares stream tables (all, if none is named) with their queries as PostgreSQL evaluates them."""

@@ -94,7 +94,12 @@ def world(database18: str, spark: SparkSession) -> Iterator[World]:
         yield made
 
 
-def test_reachability_follows_inserts_deletes_and_updates(world: World) -> None:
+def test_reachability_follows_inserts_deletes_and_updates(database: str, spark: SparkSession) -> None:
+    with world_in(database, spark) as world:
+        follow_changes(world)
+
+
+def follow_changes(world: World) -> None:
     world.run("INSERT INTO edge VALUES (1, 2), (2, 3), (3, 1), (4, 5)")
     world.reach()
     assert world.right()
@@ -191,6 +196,19 @@ def test_a_circle_that_is_opened_again_is_maintained_as_before(world: World) -> 
     world.trickle.alter_stream_table("reach", query=REACH.replace("FROM reach", "FROM copies"))
     assert world.right()
     assert not differing(world.conn, "copies", RECURSIVE)
+    world.run(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one'; END $$",
+        "CREATE TRIGGER refuse BEFORE INSERT ON copies FOR EACH ROW EXECUTE FUNCTION refuse()",
+        "INSERT INTO edge VALUES (1, 4)",
+    )
+    before = world.rows("reach")
+    with pytest.raises(StateError, match="not this one"):
+        world.refresh()
+    assert world.rows("reach") == before, "both or none"
+    assert {world.trickle.history(name, 1)[0].status for name in ("reach", "copies")} == {"FAILED"}
+    world.run("DROP TRIGGER refuse ON copies")
+    assert world.refresh("copies").action == "DIFFERENTIAL"
+    assert world.right()
     world.trickle.alter_stream_table("reach", query=DIRECT)
     assert not differing(world.conn, "reach", DIRECT)
     assert "reach, which it was in a circle with, was defined anew" in world.refresh("copies").reason
@@ -198,6 +216,21 @@ def test_a_circle_that_is_opened_again_is_maintained_as_before(world: World) -> 
     for name in ("reach", "copies"):
         assert world.refresh(name).action == "DIFFERENTIAL"
         assert not differing(world.conn, name, DIRECT)
+
+
+def test_a_view_may_close_a_circle_and_open_it_again(world: World) -> None:
+    world.run("INSERT INTO edge VALUES (1, 2), (2, 3), (3, 1)", "CREATE VIEW link AS SELECT src, dst FROM edge")
+    world.create("reach", REACH.replace("FROM reach", "FROM link"))
+    world.run("CREATE OR REPLACE VIEW link AS SELECT src, dst FROM reach", "INSERT INTO edge VALUES (3, 4)")
+    assert world.refresh().action == "REINITIALIZE"
+    assert world.right()
+    world.run("DELETE FROM edge WHERE src = 2")
+    assert world.refresh().action == "FULL"
+    assert world.right()
+    world.run("CREATE OR REPLACE VIEW link AS SELECT src, dst FROM edge WHERE src < 0")
+    assert world.refresh().action == "REINITIALIZE"
+    assert not differing(world.conn, "reach", DIRECT)
+    assert world.trickle.circle("reach") is None
 
 
 def test_a_circle_that_does_not_settle_changes_nothing(world: World) -> None:
@@ -252,6 +285,24 @@ def test_bags_count_every_way(world: World) -> None:
     world.run("INSERT INTO edge VALUES (6, 7)", "INSERT INTO names VALUES (3, 3)")
     assert world.refresh().action == "DIFFERENTIAL"
     assert not differing(world.conn, "reach", expected)
+
+
+def test_rows_are_the_same_where_postgresql_says_so(world: World) -> None:
+    """Equal numbers may look different."""
+    world.run(
+        "CREATE TABLE road (src numeric, dst numeric, n float)",
+        "INSERT INTO road VALUES (1, 2.0, 0), (2, 3, '-0'), (3.00, 1.0, 0)",
+    )
+    world.create(
+        "ways",
+        "SELECT src, dst, n FROM road GROUP BY src, dst, n",
+        "SELECT src, dst, n FROM (SELECT src, dst, n FROM road UNION ALL SELECT w.src, r.dst, r.n FROM ways w"
+        " JOIN road r ON r.src = w.dst AND r.n = w.n) AS u GROUP BY src, dst, n",
+    )
+    assert world.conn.execute("SELECT count(*), count(DISTINCT (src, dst, n)) FROM ways").fetchone() == (9, 9)
+    world.run("INSERT INTO road VALUES (3.0, 4, 0), (1.000, 2, '-0')")
+    assert world.refresh("ways").rows_inserted == 3
+    assert world.conn.execute("SELECT count(*), count(DISTINCT (src, dst, n)) FROM ways").fetchone() == (12, 12)
 
 
 def test_what_is_not_monotone_is_refused_by_name(world: World) -> None:

@@ -1,4 +1,4 @@
-"""Which queries only grow when what they read grows, and by which rows: what a cycle of stream tables rests on. Pure.
+"""Which queries only grow when what they read grows, and by which rows: what a circle of stream tables rests on. Pure.
 
 Q is monotone in a table T if R ⊆ S implies Q(T:=R) ⊆ Q(T:=S), duplicates counted. Round by round, with ΔT the rows that
 T has gained, After the table with them, and every ΔT at one place of the query or several:
@@ -6,7 +6,7 @@ T has gained, After the table with them, and every ΔT at one place of the query
     Q linear        Q′ = Q + Σ over sets of places, not empty, (−1)^(|set| + 1) · Q(ΔT at these, After elsewhere)
     Q distinct      Q′ = Q ∪ ⋃ over places Q(ΔT at this one, After elsewhere)
 
-Called by `refresh/cycle.py` (may the cycle run?) and `refresh/fixpoint.py` (its rounds).
+Called by `refresh/circle_rules.py` (may the circle be?) and `refresh/fixpoint.py` (its rounds).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The refresh of stream tables that read each other in a circle: all at one snapshot, committed together or not at all.
 
-    locks → snapshot S → decide (`cycle.py`) → rounds (`fixpoint.py`) → one transaction: tables, frontiers, history
+    locks → snapshot S → decide (`circle_rules.py`) → rounds (`fixpoint.py`) → one transaction for all of them
 
 `refresh` is for everyone who refreshes a stream table that may be in a circle: the API and the service. While they are
 in one, tables keep no state; who leaves it is computed anew (`define.redefine` sees to that).
@@ -24,9 +24,9 @@ from pgtrickle.errors import Refused, StateError
 from pgtrickle.model import Column, PgType, Table, quote
 from pgtrickle.postgres.wire import WEIGHT
 from pgtrickle.query.operators import Scan, walk
-from pgtrickle.refresh import cycle
+from pgtrickle.refresh import circle_rules as rules
+from pgtrickle.refresh.circle_rules import Gained, Member
 from pgtrickle.refresh.connections import Connections
-from pgtrickle.refresh.cycle import Gained, Member
 from pgtrickle.refresh.decide import Action, Decision
 from pgtrickle.refresh.define import redefine
 from pgtrickle.refresh.failure import as_ours, known_failures
@@ -35,7 +35,17 @@ from pgtrickle.refresh.lock import refresh_locks
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.refresh.retry import classify
-from pgtrickle.refresh.run import CHANGED, UNDER_WAY, NotInTick, Refresh, Refresher, SourceGone, notify, skipped
+from pgtrickle.refresh.run import (
+    CHANGED,
+    UNDER_WAY,
+    InCircle,
+    NotInTick,
+    Refresh,
+    Refresher,
+    SourceGone,
+    notify,
+    skipped,
+)
 from pgtrickle.refresh.tick import Moment, Tick, now
 from pgtrickle.refresh.window import (
     Behind,
@@ -51,18 +61,24 @@ from pgtrickle.refresh.window import (
 from pgtrickle.spark.flow import Place
 from pgtrickle.spark.parts import Part
 
-_MOST_TRIES = 3
+_MOST_TRIES = 5
 
 
 def refresh(
     refresher: Refresher, pgt_id: int, *, full: bool = False, initiated_by: str = "MANUAL", tick: Tick | None = None
 ) -> Mapping[int, RefreshResult]:
-    """Refreshes a stream table, and with it those that it is in a circle with; returns what was done, by table."""
+    """Refreshes a stream table, and with it those that it is in a circle with; returns what was done, by table.
+
+    To the tick's snapshot, if there is one and it can be. Raises what went wrong, after recording it for all of them.
+    """
     connections = refresher.connections()
     for _ in range(_MOST_TRIES):
         members = catalog.circle(connections.aside, pgt_id)
         if not members:
-            return {pgt_id: refresher.refresh(pgt_id, full=full, initiated_by=initiated_by, tick=tick)}
+            try:
+                return {pgt_id: refresher.refresh(pgt_id, full=full, initiated_by=initiated_by, tick=tick)}
+            except InCircle:
+                continue
         with refresh_locks(connections.aside, members) as locked:
             if not locked:
                 return {each: skipped(connections.aside, each, initiated_by, UNDER_WAY) for each in members}
@@ -74,11 +90,14 @@ def refresh(
             try:
                 results = circle.run()
             except NotInTick:
-                circle = _Circle(refresher, connections, members, initiated_by, full)
-                results = circle.run()
-            circle.clean()
-            return results
-    raise _restless()
+                tick = None
+                continue
+            if results is not None:
+                circle.clean()
+                return results
+    raise StateError(
+        "the circle keeps changing while it is refreshed", code="PT375", hint="refresh again when no DDL is under way"
+    )
 
 
 @dataclass(slots=True)
@@ -95,7 +114,8 @@ class _Circle:
     streams: dict[int, StreamTable] = field(default_factory=dict)
     ready: dict[int, Prepared] = field(default_factory=dict)
 
-    def run(self) -> dict[int, RefreshResult]:
+    def run(self) -> dict[int, RefreshResult] | None:
+        """What was done; None if a member was defined anew, by which the circle may be another one."""
         self.parts = {
             each: Refresh(self.owner, self.connections, each, self.initiated_by, None, self.tick, together=True)
             for each in self.pgt_ids
@@ -121,44 +141,41 @@ class _Circle:
                 part.clean_buffer(self.streams[pgt_id].pgt_relid, decoded=False)
             part.clean()
 
-    def _run(self) -> dict[int, RefreshResult]:
-        for _ in range(_MOST_TRIES):
-            self._read()
-            try:
-                with self._any.snapshot(self._lockable()) as moment:
-                    before = self.ready
-                    self._read()
-                    if any(before[each] is not self.ready[each] for each in self.pgt_ids):
-                        continue
-                    self._require_right()
-                    if any(stream.status == "SUSPENDED" for stream in self.streams.values()):
-                        return self._skip("a stream table of its circle is suspended: resume it with status ACTIVE")
-                    for each, part in self.parts.items():
-                        part.require_in_tick(self.streams[each])
-                    with self._window(moment) as window:
-                        pending = window.pending()
-                        outdated = self._outdated(pending)
-                        if not outdated:
-                            return self._refresh(window, pending, moment)
-            except (SourceGone, NotCaptured):
-                outdated = dict.fromkeys(self.pgt_ids, CHANGED)
-            if self.tick is not None:
-                raise NotInTick(self.pgt_ids[0], next(iter(outdated.values())))
-            for each, reason in outdated.items():
-                stream = self.parts[each].read()
-                why = stream.reinit_reason or reason
-                redefine(self.connections.aside, stream, settings=self.owner.settings, reason=why)
-        raise _restless()
+    def _run(self) -> dict[int, RefreshResult] | None:
+        self._read()
+        try:
+            with self.parts[self.pgt_ids[0]].snapshot(self._lockable()) as moment:
+                before = self.ready
+                self._read()
+                if any(before[each] is not self.ready[each] for each in self.pgt_ids):
+                    return None
+                if any(stream.status == "SUSPENDED" for stream in self.streams.values()):
+                    return self._skip("a stream table of its circle is suspended: resume it with status ACTIVE")
+                for each, part in self.parts.items():
+                    part.require_in_tick(self.streams[each])
+                with self._window(moment) as window:
+                    pending = window.pending()
+                    outdated = self._outdated(pending)
+                    if window.waited and any(part.read() != part.stream for part in self.parts.values()):
+                        return None  # changed while we waited
+                    if not outdated:
+                        self._require_right()
+                        return self._refresh(window, pending, moment)
+        except (SourceGone, NotCaptured):
+            outdated = dict.fromkeys(self.pgt_ids, CHANGED)
+        if self.tick is not None:
+            raise NotInTick(self.pgt_ids[0], next(iter(outdated.values())))
+        for each, reason in outdated.items():
+            stream = self.parts[each].read()
+            why = stream.reinit_reason or reason  # what DDL was noted says more than a fingerprint
+            redefine(self.connections.aside, stream, settings=self.owner.settings, reason=why)
+        return None
 
     def _read(self) -> None:
         self.streams = {each: part.read() for each, part in self.parts.items()}
         self.ready = {each: self.owner.prepared(stream) for each, stream in self.streams.items()}
         for each, part in self.parts.items():
             part.stream = self.streams[each]
-
-    @property
-    def _any(self) -> Refresh:
-        return self.parts[self.pgt_ids[0]]
 
     @property
     def _relids(self) -> frozenset[int]:
@@ -173,8 +190,8 @@ class _Circle:
     def _require_right(self) -> None:
         members = self._members()
         if not self.owner.settings.allow_circular:
-            raise cycle.not_allowed(cycle.route(members))
-        cycle.require_monotone(members)
+            raise rules.not_allowed(rules.route(members))
+        rules.require_monotone(members)
 
     def _outdated(self, pending: dict[int, Pending]) -> dict[int, str]:
         """The members that must be defined anew on their sources, and why."""
@@ -230,7 +247,7 @@ class _Circle:
             for oid, found in pending.items()
         }
         full = "full refresh asked for" if self.full else None
-        decision = cycle.decide(self._members(), self._reinitialize(), full, gained)
+        decision = rules.decide(self._members(), self._reinitialize(), full, gained)
         for part in self.parts.values():
             part.decision = decision
             part.lap("decide")
@@ -249,7 +266,7 @@ class _Circle:
         most = self.owner.settings.max_fixpoint_iterations
         number = rounds.run(most)
         if number is None:
-            raise cycle.unsettled(cycle.route(self._members()), most)
+            raise rules.unsettled(rules.route(self._members()), most)
         how = "went on from what was there" if onward else "computed from nothing"
         decision = replace(decision, reason=f"{decision.reason}; {how}, settled after {number} rounds")
         for part in self.parts.values():
@@ -344,7 +361,7 @@ class _Sources:
 
 
 def member(stream: StreamTable, ready: Prepared) -> Member:
-    """A stream table as the rules for cycles look at it."""
+    """A stream table as the rules look at it."""
     sources = frozenset(table.oid for table in ready.sources)
     return Member(stream.pgt_relid, str(stream), ready.compiled.tree, stream.mode_reason, sources)
 
@@ -355,12 +372,6 @@ def _scans(ready: Prepared) -> list[Scan]:
 
 def _typed(scan: Scan) -> Iterator[tuple[str, PgType]]:
     return zip(scan.attributes, (column.type for column in scan.columns), strict=True)
-
-
-def _restless() -> StateError:
-    return StateError(
-        "the circle keeps changing while it is refreshed", code="PT375", hint="refresh again when no DDL is under way"
-    )
 
 
 def explained(way: str) -> str:

@@ -25,7 +25,7 @@ from pgtrickle.errors import StateError, Unsupported, UsageError
 from pgtrickle.model import Table, quote
 from pgtrickle.query.compile import Compiled, compile_query
 from pgtrickle.query.fingerprint import fingerprint
-from pgtrickle.refresh.cycle import other_columns
+from pgtrickle.refresh.circle_rules import other_columns
 from pgtrickle.refresh.failure import DefinitionProblem
 from pgtrickle.refresh.lock import wait_for_refresh
 from pgtrickle.refresh.prepared import Prepared, joined_aggregates, prepare

@@ -1,10 +1,10 @@
-"""The rounds of a cycle: its tables' queries, over and over, until none gains a row. Called by `circle.py`.
+"""The rounds of a circle: its tables' queries, over and over, until none gains a row. Called by `circle.py`.
 
 PostgreSQL evaluates them, in the transaction that sees the snapshot: rounds are many and small, and each reads the rows
 of the one before, which no one else can see. What a table gains is collected in a temporary table with the number
 of the round; the table itself is changed afterwards, by the caller.
 
-    round 0      from nothing: the queries, all cycle tables being empty; or, going on: what outside changes bring
+    round 0      from nothing: the queries, its own tables being empty; or, going on: what outside changes bring
     round n      what the rows of round n−1 bring
 """
 
@@ -31,8 +31,8 @@ _DIFFERENCE = "pgt_difference"
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """Sources that are not of the cycle: SQL of a scan at the snapshot, where that is not the table itself, and of the
-    rows it gained in the window, which are read only if the cycle goes on from what it holds."""
+    """Sources that are not of the circle: SQL of a scan at the snapshot, where that is not the table itself, and of the
+    rows it gained in the window, which are read only if the circle goes on from what it holds."""
 
     at: Callable[[Scan], str | None]
     gained: Callable[[Scan], str]

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from pgtrickle.refresh.stages import StageRunner
 
 UNDER_WAY = "another refresh of the table is under way"
-MOST_REDEFINITIONS = 3
+_MOST_REDEFINITIONS = 3
 _LOCK_TIMEOUT = "10s"
 _PATIENCE_S = 0.5
 """Of one who asks for a refresh: the service holds the locks of tables that have nothing to do for a moment."""
@@ -70,6 +70,11 @@ CompiledTables: TypeAlias = dict[int, tuple[str, Prepared]]
 
 class SourceGone(Exception):
     """A source is not there under the name it had when the query was compiled."""
+
+
+class InCircle(Exception):
+    """The table, defined anew on its sources, reads itself, through others or not: it is refreshed with all of these
+    (`circle.refresh`)."""
 
 
 class NotInTick(Exception):
@@ -217,7 +222,7 @@ class Refresh:
     def run(self) -> RefreshResult:
         try:
             return self._run()
-        except (Refused, NotInTick, Behind):
+        except (Refused, NotInTick, Behind, InCircle):
             raise
         except Exception as error:
             raised = as_ours(error)
@@ -240,7 +245,7 @@ class Refresh:
 
     def _run(self) -> RefreshResult:
         prepared = self.owner.known(self.pgt_id) or self.owner.prepared(self.read())
-        for _ in range(MOST_REDEFINITIONS):
+        for _ in range(_MOST_REDEFINITIONS):
             try:
                 with self.snapshot(prepared.lockable) as moment:
                     self.stream = stream = self.read()
@@ -268,6 +273,8 @@ class Refresh:
                 raise NotInTick(self.pgt_id, outdated or CHANGED)
             reason = stream.reinit_reason or outdated or CHANGED  # what DDL was noted says more than a fingerprint
             redefine(self.connections.aside, stream, settings=self.owner.settings, reason=reason)
+            if catalog.circle(self.connections.aside, self.pgt_id):  # a view was replaced
+                raise InCircle
             prepared = self.owner.prepared(self.read())
         raise StateError(
             "the sources keep changing their definition", code="PT342", hint="refresh again when no DDL is under way"

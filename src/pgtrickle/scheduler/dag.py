@@ -16,7 +16,7 @@ import networkx as nx
 import psycopg
 
 from pgtrickle.errors import StateError
-from pgtrickle.refresh import cycle
+from pgtrickle.refresh import circle_rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class Dag:
             raise self._circle(found)
 
     def _circle(self, around: list[int]) -> StateError:
-        return cycle.not_allowed(cycle.arrows(self._names(around)[:-1]))
+        return circle_rules.not_allowed(circle_rules.arrows(self._names(around)[:-1]))
 
     def _names(self, cycle: list[int]) -> tuple[str, ...]:
         """The names around a cycle, from its oldest table back to it."""

@@ -31,8 +31,8 @@ class Refreshed:
 
 
 def refresh_alone(refresher: Refresher, unit: Unit, tick: Tick) -> Refreshed:
-    """Its tables one by one, each committed by itself."""
-    return Refreshed({pgt_id: refresher.refresh(pgt_id, initiated_by=BY, tick=tick) for pgt_id in unit})
+    """Its tables one by one, each committed by itself, or with the circle that it has come to be in."""
+    return Refreshed({each: circle.refresh(refresher, each, initiated_by=BY, tick=tick)[each] for each in unit})
 
 
 def refresh_circle(refresher: Refresher, unit: Unit, tick: Tick) -> Refreshed:
@@ -50,5 +50,5 @@ def refresh_group(refresher: Refresher, unit: Unit, tick: Tick, group: Group) ->
     try:
         return Refreshed(refresher.refresh_together(unit, tick, initiated_by=BY, on_change=count))
     except NotInTick as outside:
-        result = refresher.refresh(outside.pgt_id, initiated_by=BY)
+        result = circle.refresh(refresher, outside.pgt_id, initiated_by=BY)[outside.pgt_id]
         return Refreshed({outside.pgt_id: result}, outside.pgt_id, str(outside))

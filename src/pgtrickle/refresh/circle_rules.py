@@ -1,6 +1,6 @@
-"""When a cycle of stream tables may run, and what its refresh does. Pure; `circle.py` gathers what it depends on.
+"""When a circle of stream tables may be, and what its refresh does. Pure; `circle.py` gathers what it depends on.
 
-The tables of a cycle hold the least fixpoint of their queries: what follows from the other tables, and nothing that
+The tables of a circle hold the least fixpoint of their queries: what follows from the other tables, and nothing that
 only follows from itself. There is one if the queries are monotone in each other.
 """
 
@@ -17,7 +17,7 @@ from pgtrickle.refresh.decide import Action, Decision
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A stream table of a cycle: its storage, its query if that can be maintained by changes, or why it cannot."""
+    """A stream table of a circle: its storage, its query if that can be maintained by changes, or why it cannot."""
 
     relid: int
     title: str
@@ -28,7 +28,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Gained:
-    """A source outside the cycle in the window: changes captured, whether it was truncated or has lost rows."""
+    """A source outside the circle in the window: changes captured, whether it was truncated or has lost rows."""
 
     title: str
     changes: int
@@ -37,34 +37,35 @@ class Gained:
 
 
 def route(members: Iterable[Member]) -> str:
-    """The names along the cycle, or along one if there are several."""
+    """The names around the circle, or around one if there are several."""
     known = {member.relid: member for member in members}
     way = [min(known)]
-    while True:
-        source = min(known[way[-1]].sources & known.keys())
+    while reads := known[way[-1]].sources & known.keys():
+        source = min(reads)
         if source in way:
             around = way[way.index(source) :][::-1]
             first = around.index(min(around))
             return arrows([known[relid].title for relid in (*around[first:], *around[:first])])
         way.append(source)
+    return ", ".join(member.title for member in known.values())  # a view was replaced: it is none any more
 
 
 def arrows(titles: Sequence[str]) -> str:
-    """A cycle as it is written."""
+    """A circle as it is written."""
     return " → ".join([*titles, titles[0]])
 
 
 def not_allowed(way: str) -> Refused:
-    """The error for a cycle where there may be none."""
+    """The error for a circle where there may be none."""
     return Refused(
         f"stream tables would read each other in a circle: {way}",
         code="PT371",
-        hint="let one of them read base tables instead, or allow monotone cycles (setting allow_circular)",
+        hint="let one of them read base tables instead, or allow monotone circles (setting allow_circular)",
     )
 
 
 def require_monotone(members: Collection[Member]) -> None:
-    """StateError if the cycle cannot run to a fixpoint, naming what is in the way."""
+    """StateError if the circle cannot run to a fixpoint, naming what is in the way."""
     relids = frozenset(member.relid for member in members)
     for member in members:
         if member.tree is None:
@@ -73,10 +74,10 @@ def require_monotone(members: Collection[Member]) -> None:
             found = f"{name(above)} is not monotone"
         else:
             continue
-        raise Refused(
-            f"the cycle {route(members)} cannot run to a fixpoint: in {member.title}, {found}",
+        raise StateError(
+            f"the circle {route(members)} cannot run to a fixpoint: in {member.title}, {found}",
             code="PT372",
-            hint="around a cycle only filters, projections, inner joins, UNION ALL and DISTINCT (GROUP BY) are allowed",
+            hint="around it only filters, projections, inner joins, UNION ALL and DISTINCT (GROUP BY) are allowed",
         )
 
 
@@ -90,9 +91,9 @@ def other_columns(title: str) -> Refused:
 
 
 def unsettled(way: str, rounds: int) -> StateError:
-    """The error for a cycle that grows and grows."""
+    """The error for a circle that grows and grows."""
     return StateError(
-        f"the cycle {way} has not settled after {rounds} rounds",
+        f"the circle {way} has not settled after {rounds} rounds",
         code="PT373",
         hint="see that no round makes rows that are all new (DISTINCT, a bound on what is counted up), or raise "
         "max_fixpoint_iterations; nothing was changed",
