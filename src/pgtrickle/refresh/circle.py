@@ -207,6 +207,7 @@ class _Circle:
         if by_changes and not window.is_complete:
             window = await_decoder(window, self.owner.settings.decoder_wait_timeout)
         late = upstream if self.tick is not None else frozenset()
+        self._any.require_at_hand(window, late)
         with opened(window, also=bool(late)) as window:
             if late:
                 window = extended(window, late, Place.LATE, now(self.connections.late).snapshot)

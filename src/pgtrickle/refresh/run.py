@@ -44,7 +44,16 @@ from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.refresh.retry import Kind, classify
 from pgtrickle.refresh.tick import Moment, Tick, now
-from pgtrickle.refresh.window import Behind, Window, at_snapshot, await_decoder, extended, including, opened
+from pgtrickle.refresh.window import (
+    Behind,
+    Window,
+    at_snapshot,
+    await_decoder,
+    extended,
+    from_decoder,
+    including,
+    opened,
+)
 from pgtrickle.spark.facts import Facts
 from pgtrickle.spark.flow import Place
 from pgtrickle.spark.parts import Changed, Inseparable, Part
@@ -293,12 +302,19 @@ class Refresh:
             window = await_decoder(window, self.owner.settings.decoder_wait_timeout)
             self.lap("wait")
         upstream = prepared.upstream.intersection(sources) if self.tick is not None else frozenset()
+        self.require_at_hand(window, upstream)
         if upstream and self.together:
             window = extended(window, upstream, Place.WRITER, _as_committed(self.connections.writer))
         with opened(window, also=bool(upstream) and not self.together) as window:
             if upstream and not self.together:
                 window = extended(window, upstream, Place.LATE, now(self.connections.late).snapshot)
             yield window
+
+    def require_at_hand(self, window: Window, upstream: Collection[int]) -> None:
+        """What stream tables have changed after the tick's snapshot must be there once it is visible: it is not waited
+        for. So it is, unless one still comes back from the WAL, where none should be."""
+        if from_decoder(window, upstream):
+            raise NotInTick(self.pgt_id, "a stream table that it reads is not captured by triggers alone")
 
     def outdated(self, stream: StreamTable, prepared: Prepared, pending: dict[int, Pending]) -> str | None:
         """Why the table must be defined anew on its sources, if it must."""

@@ -132,6 +132,12 @@ def extended(found: Window, upstream: Collection[int], place: Place, until: str)
     return replace(found, spans=spans)
 
 
+def from_decoder(found: Window, sources: Collection[int]) -> frozenset[int]:
+    """Those of the sources of whose changes some come from the decoder: by now, which the snapshot may not know of."""
+    sides = window.sides_of(found.connections.aside, list(sources))
+    return frozenset(oid for oid, known in sides.items() if known.from_decoder(found.spans[oid].since))
+
+
 def await_decoder(found: Window, patience_s: float) -> Window:
     """The window once all is there that was still to be decoded: to be read by the late connection, whose transaction
     must begin after this. Behind if it takes too long.
