@@ -7,10 +7,12 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
+from pgtrickle import failpoints
 from pgtrickle.capture import handover
 from pgtrickle.capture.eligibility import Eligibility
 from pgtrickle.capture.modes import Mode
-from pgtrickle.refresh.run import NotInTick
+from pgtrickle.config import Settings
+from pgtrickle.refresh.run import NotInTick, Refresher
 from pgtrickle.refresh.tick import tick
 from tests.refresh.stacked import World, orders
 from tests.wal.moving import Moving, moving
@@ -63,3 +65,37 @@ def test_no_tick_overlooks_a_stream_table_that_went_to_the_wal_amid_it(world: Wo
         assert world.refresher.refresh(world.ids["counts"], tick=at).action == "DIFFERENTIAL"
     assert all(found.equal for found in world.trickle.verify())
     mover.to(kept, Mode.TRIGGER)
+
+
+def test_all_members_see_one_version_of_a_stream_table_outside(
+    world: World, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.create("kept", "SELECT id, region FROM orders WHERE amount > 0")
+    world.create("one", "SELECT count(*) AS n FROM kept")
+    world.create("other", "SELECT count(*) AS n FROM kept")
+    members = [world.ids["one"], world.ids["other"]]
+    world.run("INSERT INTO orders VALUES (999, 1, 1)")
+    with tick(world.dsn) as at, monkeypatch.context() as patch:
+        world.refresher.refresh(world.ids["kept"], tick=at)
+        refresh_amid(world, spark, patch, "kept", "INSERT INTO orders VALUES (1000, 1, 1)")
+        world.refresher.refresh_together(members, at)
+    assert world.conn.execute("SELECT one.n, other.n FROM one, other").fetchall() == [(61, 61)]
+    with tick(world.dsn) as at:
+        world.refresher.refresh_together(members, at)
+    assert all(found.equal for found in world.trickle.verify())
+
+
+def refresh_amid(world: World, spark: SparkSession, patch: pytest.MonkeyPatch, name: str, change: str) -> None:
+    """Another session changes a source and refreshes that table, once the first member of a group is done."""
+    done = False
+
+    def reach(place: str) -> None:
+        nonlocal done
+        if place == "after-commit" and not done:
+            done = True
+            world.run(change)
+            other = Refresher(world.dsn, Settings(), lambda: spark)
+            assert other.refresh(world.ids[name]).action in ("DIFFERENTIAL", "FULL")
+            other.close()
+
+    patch.setattr(failpoints, "reach", reach)

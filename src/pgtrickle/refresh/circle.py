@@ -97,7 +97,7 @@ class _Circle:
 
     def run(self) -> dict[int, RefreshResult]:
         self.parts = {
-            each: Refresh(self.owner, self.connections, each, self.initiated_by, None, self.tick, together=True)
+            each: Refresh(self.owner, self.connections, each, self.initiated_by, None, self.tick)
             for each in self.pgt_ids
         }
         try:
@@ -236,8 +236,9 @@ class _Circle:
             part.decision = decision
             part.lap("decide")
         if decision.action is Action.NO_DATA:
-            with self.connections.writer.transaction():
-                return {each: part.nothing(decision, window, moment) for each, part in self.parts.items()}
+            writer = self.connections.writer
+            with writer.transaction():
+                return {each: part.nothing(writer, decision, window, moment) for each, part in self.parts.items()}
         return self._work(sources, decision, sum(found.changes for found in pending.values()), moment)
 
     def _work(self, sources: _Sources, decision: Decision, changes: int, moment: Moment) -> dict[int, RefreshResult]:

@@ -87,6 +87,16 @@ class NotInTick(Exception):
         self.pgt_id = pgt_id
 
 
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Refreshes that are committed at once, by the caller: their writer's transaction is one and the same.
+
+    `seen` is the snapshot at which all of them see the stream tables outside, whoever refreshes those meanwhile.
+    """
+
+    seen: str
+
+
 @dataclass(slots=True)
 class Refresher:
     """Refreshes stream tables of one database; keeps its connections and compiled queries warm between refreshes.
@@ -144,8 +154,9 @@ class Refresher:
                 record.close_abandoned(connections.aside, pgt_id)
             try:
                 with connections.writer.transaction():
+                    group = Group(now(connections.writer).snapshot)
                     for pgt_id in pgt_ids:
-                        refresh = Refresh(self, connections, pgt_id, initiated_by, None, tick, together=True)
+                        refresh = Refresh(self, connections, pgt_id, initiated_by, None, tick, group)
                         results[pgt_id] = refresh.run()
                         done.append(refresh)
                     if on_change is not None and any(r.action is not Action.NO_DATA for r in results.values()):
@@ -211,8 +222,7 @@ class Refresh:
     initiated_by: str
     full: str | None
     tick: Tick | None = None
-    together: bool = False
-    """Whether the writer's transaction is one of several refreshes, and committed by the caller."""
+    group: Group | None = None
     stream: StreamTable | None = None
     window: Window | None = None
     decision: Decision | None = None
@@ -242,7 +252,7 @@ class Refresh:
         """AUTO may, and says so: a delta can meet values and pairs of rows that the present no longer has."""
         differential = self.decision is not None and self.decision.action is Action.DIFFERENTIAL
         auto = self.stream is not None and self.stream.refresh_mode == "AUTO"
-        return differential and auto and not self.together
+        return differential and auto and self.group is None
 
     def _run(self) -> RefreshResult:
         prepared = self.owner.known(self.pgt_id) or self.owner.prepared(self.read())
@@ -265,7 +275,7 @@ class Refresh:
             except (SourceGone, NotCaptured):  # if the query no longer holds, PostgreSQL's word on it is the clearest
                 stream, outdated, result = self.read(), CHANGED, None
             except Behind as behind:
-                if self.together:
+                if self.group is not None:
                     raise
                 return skipped(self.connections.aside, self.pgt_id, self.initiated_by, str(behind))
             if result is not None:
@@ -303,10 +313,10 @@ class Refresh:
             self.lap("wait")
         upstream = prepared.upstream.intersection(sources) if self.tick is not None else frozenset()
         self.require_at_hand(window, upstream)
-        if upstream and self.together:
-            window = extended(window, upstream, Place.WRITER, _as_committed(self.connections.writer))
-        with opened(window, also=bool(upstream) and not self.together) as window:
-            if upstream and not self.together:
+        if upstream and self.group is not None:
+            window = extended(window, upstream, Place.WRITER, _with_own(self.connections.writer, self.group.seen))
+        with opened(window, also=bool(upstream) and self.group is None) as window:
+            if upstream and self.group is None:
                 window = extended(window, upstream, Place.LATE, now(self.connections.late).snapshot)
             yield window
 
@@ -365,11 +375,12 @@ class Refresh:
         self.decision = decision = decide(self._circumstances(stream, prepared, facts, truncated))
         self.lap("decide")
         if decision.action is Action.SKIP:
-            if self.together:
+            if self.group is not None:
                 raise NotInTick(self.pgt_id, decision.reason)
             return skipped(self.connections.aside, self.pgt_id, self.initiated_by, decision.reason)
         if decision.action is Action.NO_DATA:
-            return self.nothing(decision, window, moment)
+            recorder = self.connections.aside if self.group is None else self.connections.writer
+            return self.nothing(recorder, decision, window, moment)
         place = self._place_of_full(stream, prepared, decision)
         stage.drop_orphans(self.connections.aside, self.pgt_id)
         return self._work(stream, prepared, decision, facts, window, moment, place)
@@ -379,7 +390,7 @@ class Refresh:
         PostgreSQL evaluates whole can be read where they are written; others are refreshed by themselves."""
         if decision.action is Action.DIFFERENTIAL or self.tick is None or not prepared.upstream:
             return Place.SNAPSHOT
-        if self.together and stream.effective_mode == "FULL" and stream.is_populated:
+        if self.group is not None and stream.effective_mode == "FULL" and stream.is_populated:
             return Place.WRITER
         raise NotInTick(self.pgt_id, decision.reason)
 
@@ -395,7 +406,7 @@ class Refresh:
             )
             for table in prepared.sources
         }
-        many = stream.refresh_mode == "AUTO" and sum(facts.changes.values()) >= _MANY_CHANGES and not self.together
+        many = stream.refresh_mode == "AUTO" and sum(facts.changes.values()) >= _MANY_CHANGES and self.group is None
         return Circumstances(
             table=str(stream),
             refresh_mode=stream.refresh_mode,
@@ -406,7 +417,7 @@ class Refresh:
             reinitialize=stream.reinit_reason if stream.needs_reinit else None,
             initial=self.initiated_by == "INITIAL",
             full=self.full,
-            max_change_ratio=math.inf if self.together else self.owner.settings.differential_max_change_ratio,
+            max_change_ratio=math.inf if self.group is not None else self.owner.settings.differential_max_change_ratio,
             sources=sources,
             last_full_ms=stream.last_full_ms if many else None,
             ms_per_change=catalog.ms_per_change(self.connections.aside, self.pgt_id, least=_MANY_CHANGES)
@@ -414,8 +425,7 @@ class Refresh:
             else None,
         )
 
-    def nothing(self, decision: Decision, window: Window, moment: Moment) -> RefreshResult:
-        connection = self.connections.writer if self.together else self.connections.aside
+    def nothing(self, connection: Connection, decision: Decision, window: Window, moment: Moment) -> RefreshResult:
         with connection.transaction():
             record.record_no_data(
                 connection,
@@ -611,11 +621,11 @@ def skipped(connection: Connection, pgt_id: int, initiated_by: str, reason: str)
     return RefreshResult(Action.SKIP, reason, duration_ms=duration)
 
 
-def _as_committed(writer: Connection) -> str:
-    """The snapshot at which the writer is, as it will be once its transaction is committed."""
-    row = writer.execute("SELECT pg_current_snapshot()::text, pg_current_xact_id_if_assigned()::text").fetchone()
+def _with_own(writer: Connection, snapshot: str) -> str:
+    """The snapshot as it will be with what the writer has done, once that is committed."""
+    row = writer.execute("SELECT pg_current_xact_id_if_assigned()::text").fetchone()
     assert row is not None
-    return str(row[0]) if row[1] is None else including(str(row[0]), int(str(row[1])))
+    return snapshot if row[0] is None else including(snapshot, int(str(row[0])))
 
 
 def notify(connection: Connection, stream: StreamTable, result: RefreshResult) -> None:
