@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from pyspark.sql import SparkSession
@@ -67,35 +68,70 @@ def test_no_tick_overlooks_a_stream_table_that_went_to_the_wal_amid_it(world: Wo
     mover.to(kept, Mode.TRIGGER)
 
 
-def test_all_members_see_one_version_of_a_stream_table_outside(
-    world: World, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_members_see_one_version_of_a_stream_table_outside(world: World, spark: SparkSession) -> None:
     world.create("kept", "SELECT id, region FROM orders WHERE amount > 0")
     world.create("one", "SELECT count(*) AS n FROM kept")
     world.create("other", "SELECT count(*) AS n FROM kept")
     members = [world.ids["one"], world.ids["other"]]
     world.run("INSERT INTO orders VALUES (999, 1, 1)")
-    with tick(world.dsn) as at, monkeypatch.context() as patch:
+    with tick(world.dsn) as at:
         world.refresher.refresh(world.ids["kept"], tick=at)
-        refresh_amid(world, spark, patch, "kept", "INSERT INTO orders VALUES (1000, 1, 1)")
-        world.refresher.refresh_together(members, at)
+        with refreshed_amid(world, spark, "kept"):
+            world.refresher.refresh_together(members, at)
     assert world.conn.execute("SELECT one.n, other.n FROM one, other").fetchall() == [(61, 61)]
     with tick(world.dsn) as at:
         world.refresher.refresh_together(members, at)
     assert all(found.equal for found in world.trickle.verify())
 
 
-def refresh_amid(world: World, spark: SparkSession, patch: pytest.MonkeyPatch, name: str, change: str) -> None:
-    """Another session changes a source and refreshes that table, once the first member of a group is done."""
+def test_a_full_member_that_reads_base_tables_too_is_refreshed_by_itself(world: World) -> None:
+    """They would be of now, and the others' of the tick."""
+    world.create("counts", "SELECT count(*) AS n FROM orders")
+    query = "SELECT counts.n AS counted, (SELECT count(*) FROM orders) AS direct FROM counts"
+    world.trickle.create_stream_table("both", query, refresh_mode="FULL")
+    both = world.trickle.status("both")[0].pgt_id
+    world.run("INSERT INTO orders VALUES (999, 1, 1)")
+    with tick(world.dsn) as at:
+        world.run("INSERT INTO orders VALUES (1000, 1, 1)")
+        with pytest.raises(NotInTick) as outside:
+            world.refresher.refresh_together([world.ids["counts"], both], at)
+    assert outside.value.pgt_id == both
+    assert world.conn.execute("SELECT n, counted, direct FROM counts, both").fetchall() == [(60, 60, 60)]
+    assert "RUNNING" not in {each.status for name in ("counts", "both") for each in world.trickle.history(name)}
+    world.trickle.drop_stream_table("both")
+
+
+def test_a_full_member_reads_no_later_version_than_the_others(world: World, spark: SparkSession) -> None:
+    world.create("kept", "SELECT id, region FROM orders WHERE amount > 0")
+    world.create("counts", "SELECT count(*) AS n FROM kept")
+    world.create("ranks", "SELECT id, rank() OVER (ORDER BY id) AS place FROM kept ", mode="FULL")
+    members = [world.ids["counts"], world.ids["ranks"]]
+    world.run("INSERT INTO orders VALUES (999, 1, 1)")
+    with tick(world.dsn) as at:
+        world.refresher.refresh(world.ids["kept"], tick=at)
+        with refreshed_amid(world, spark, "kept"), pytest.raises(NotInTick, match="refreshed meanwhile"):
+            world.refresher.refresh_together(members, at)
+    assert [each.status for each in world.trickle.history("ranks", 1)] == ["SKIPPED"]
+    with tick(world.dsn) as at:
+        world.refresher.refresh_together(members, at)
+        assert [world.differing(name, at) for name in ("counts", "ranks")] == [[], []]
+
+
+@contextmanager
+def refreshed_amid(world: World, spark: SparkSession, name: str) -> Iterator[None]:
+    """Another session writes an order and refreshes that table, once the first member of a group is done."""
     done = False
 
     def reach(place: str) -> None:
         nonlocal done
         if place == "after-commit" and not done:
             done = True
-            world.run(change)
+            world.run("INSERT INTO orders VALUES (1000, 1, 1)")
             other = Refresher(world.dsn, Settings(), lambda: spark)
-            assert other.refresh(world.ids[name]).action in ("DIFFERENTIAL", "FULL")
+            assert other.refresh(world.ids[name]).action == "DIFFERENTIAL"
             other.close()
 
-    patch.setattr(failpoints, "reach", reach)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(failpoints, "reach", reach)
+        yield
+    assert done

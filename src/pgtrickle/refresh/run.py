@@ -38,6 +38,7 @@ from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.decide import Action, Circumstances, Decision, SourceChanges, decide
 from pgtrickle.refresh.define import load, redefine
 from pgtrickle.refresh.failure import ValueProblem, as_ours, breaks_definition, known_failures
+from pgtrickle.refresh.group import Group
 from pgtrickle.refresh.lock import refresh_lock, refresh_locks
 from pgtrickle.refresh.plan import is_small, plan_delta, plan_full, result_columns
 from pgtrickle.refresh.prepared import Prepared
@@ -51,7 +52,6 @@ from pgtrickle.refresh.window import (
     await_decoder,
     extended,
     from_decoder,
-    including,
     opened,
 )
 from pgtrickle.spark.facts import Facts
@@ -85,16 +85,6 @@ class NotInTick(Exception):
     def __init__(self, pgt_id: int, reason: str) -> None:
         super().__init__(reason)
         self.pgt_id = pgt_id
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Refreshes that are committed at once, by the caller: their writer's transaction is one and the same.
-
-    `seen` is the snapshot at which all of them see the stream tables outside, whoever refreshes those meanwhile.
-    """
-
-    seen: str
 
 
 @dataclass(slots=True)
@@ -154,7 +144,7 @@ class Refresher:
                 record.close_abandoned(connections.aside, pgt_id)
             try:
                 with connections.writer.transaction():
-                    group = Group(now(connections.writer).snapshot)
+                    group = Group.begin(connections.writer, pgt_ids)
                     for pgt_id in pgt_ids:
                         refresh = Refresh(self, connections, pgt_id, initiated_by, None, tick, group)
                         results[pgt_id] = refresh.run()
@@ -314,7 +304,7 @@ class Refresh:
         upstream = prepared.upstream.intersection(sources) if self.tick is not None else frozenset()
         self.require_at_hand(window, upstream)
         if upstream and self.group is not None:
-            window = extended(window, upstream, Place.WRITER, _with_own(self.connections.writer, self.group.seen))
+            window = extended(window, upstream, Place.WRITER, self.group.until())
         with opened(window, also=bool(upstream) and self.group is None) as window:
             if upstream and self.group is None:
                 window = extended(window, upstream, Place.LATE, now(self.connections.late).snapshot)
@@ -386,11 +376,13 @@ class Refresh:
         return self._work(stream, prepared, decision, facts, window, moment, place)
 
     def _place_of_full(self, stream: StreamTable, prepared: Prepared, decision: Decision) -> Place:
-        """Where a full refresh reads. In a tick, stream tables that it reads are newer than the snapshot: a query that
-        PostgreSQL evaluates whole can be read where they are written; others are refreshed by themselves."""
+        """Where a full refresh reads. In a tick, stream tables that it reads are newer than the snapshot: a query of
+        these alone, which PostgreSQL evaluates whole, can be read where they are written. Other tables are of now
+        there, not of the snapshot: what reads them too is refreshed by itself."""
         if decision.action is Action.DIFFERENTIAL or self.tick is None or not prepared.upstream:
             return Place.SNAPSHOT
-        if self.group is not None and stream.effective_mode == "FULL" and stream.is_populated:
+        of_these_alone = prepared.upstream.issuperset(table.oid for table in prepared.sources)
+        if self.group is not None and stream.effective_mode == "FULL" and stream.is_populated and of_these_alone:
             return Place.WRITER
         raise NotInTick(self.pgt_id, decision.reason)
 
@@ -465,6 +457,8 @@ class Refresh:
         try:
             with writer.transaction():
                 relation = runner.run(physical)
+                if place is Place.WRITER:
+                    self._require_as_seen(prepared)
                 self.lap("spark")
                 apply = merge.replace if whole else merge.apply_delta
                 applied = apply(writer, prepared.storage, relation, result_columns(prepared))
@@ -478,6 +472,11 @@ class Refresh:
         finally:
             runner.drop_staging()
         return result
+
+    def _require_as_seen(self, prepared: Prepared) -> None:
+        """Stream tables were read as they are now: those outside must still be as the others of the group see them."""
+        if self.group is not None and not self.group.moved().isdisjoint(prepared.upstream):
+            raise NotInTick(self.pgt_id, "a stream table that it reads was refreshed meanwhile")
 
     def _changed(self, window: Window, facts: Facts) -> Changed:
         """The sources with changes before the snapshot, and those with some after it."""
@@ -619,13 +618,6 @@ def skipped(connection: Connection, pgt_id: int, initiated_by: str, reason: str)
         refresh_id = record.start_refresh(connection, pgt_id, initiated_by=initiated_by)
         duration = record.finish_refresh(connection, refresh_id, status="SKIPPED", action=Action.SKIP, reason=reason)
     return RefreshResult(Action.SKIP, reason, duration_ms=duration)
-
-
-def _with_own(writer: Connection, snapshot: str) -> str:
-    """The snapshot as it will be with what the writer has done, once that is committed."""
-    row = writer.execute("SELECT pg_current_xact_id_if_assigned()::text").fetchone()
-    assert row is not None
-    return snapshot if row[0] is None else including(snapshot, int(str(row[0])))
 
 
 def notify(connection: Connection, stream: StreamTable, result: RefreshResult) -> None:
