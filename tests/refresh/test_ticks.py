@@ -153,6 +153,16 @@ def test_a_table_altered_since_the_tick_began_is_left_to_itself(world: World) ->
     assert all(found.equal for found in world.trickle.verify("altered"))
 
 
+def test_a_refresh_in_no_tick_has_nothing_to_divide(world: World) -> None:
+    """Aggregates joined with tables, below projections, on both sides of a join."""
+    grouped = "(SELECT region, sum(amount) AS total FROM orders GROUP BY region)"
+    side = f"(SELECT g.region, g.total + r.id AS y FROM {grouped} AS g JOIN regions r ON r.id = g.region)"
+    world.create("pairs", f"SELECT a.y, b.y AS z FROM {side} AS a JOIN {side} AS b ON a.region = b.region")
+    world.run("INSERT INTO orders VALUES (999, 1, 1), (1000, 77, 5)", "INSERT INTO regions VALUES (77, 'x')")
+    assert world.refresher.refresh(world.ids["pairs"]).action == "DIFFERENTIAL"
+    assert all(found.equal for found in world.trickle.verify("pairs"))
+
+
 def test_a_table_refreshed_by_hand_in_between_is_followed(world: World) -> None:
     names = diamond(world)
     world.run(*WINDOWS[0])
