@@ -135,7 +135,7 @@ class Refresher:
         refreshed by itself first.
         """
         connections = self.connections()
-        done: list[Refresh] = []
+        begun: dict[int, Refresh] = {}
         results: dict[int, RefreshResult] = {}
         with refresh_locks(connections.aside, pgt_ids) as locked:
             if not locked:
@@ -146,20 +146,28 @@ class Refresher:
                 with connections.writer.transaction():
                     group = Group.begin(connections.writer, pgt_ids)
                     for pgt_id in pgt_ids:
-                        refresh = Refresh(self, connections, pgt_id, initiated_by, None, tick, group)
-                        results[pgt_id] = refresh.run()
-                        done.append(refresh)
+                        begun[pgt_id] = Refresh(self, connections, pgt_id, initiated_by, None, tick, group)
+                        results[pgt_id] = begun[pgt_id].run()
                     if on_change is not None and any(r.action is not Action.NO_DATA for r in results.values()):
                         on_change(connections.writer)
                     failpoints.reach("before-group-commit")
             except Behind as behind:
-                return {each: skipped(connections.aside, each, initiated_by, str(behind)) for each in pgt_ids}
+                reason = str(behind)
+                return {
+                    each: begun[each].skip(reason)
+                    if each in begun
+                    else skipped(connections.aside, each, initiated_by, reason)
+                    for each in pgt_ids
+                }
             except Exception as error:
-                for refresh in done:
-                    refresh.undone(f"undone with the others of its group: {error}")
+                for pgt_id in results:
+                    begun[pgt_id].undone(f"undone with the others of its group: {error}")
                 raise
+            finally:  # not sooner: the writer had the staging tables locked, from which it read
+                for refresh in begun.values():
+                    refresh.drop_staging()
             failpoints.reach("after-group-commit")
-            for refresh in done:
+            for refresh in begun.values():
                 refresh.clean()
         return results
 
@@ -216,6 +224,7 @@ class Refresh:
     stream: StreamTable | None = None
     window: Window | None = None
     decision: Decision | None = None
+    runner: StageRunner | None = None
     refresh_id: int | None = None
     phases: dict[str, float] = field(default_factory=dict)
     started: float = field(default_factory=time.perf_counter)
@@ -223,18 +232,23 @@ class Refresh:
     def run(self) -> RefreshResult:
         try:
             return self._run()
-        except (Refused, NotInTick, Behind):
+        except (Refused, Behind):
+            raise
+        except NotInTick as outside:
+            self.undone(str(outside))
             raise
         except Exception as error:
             raised = as_ours(error)
+            known = isinstance(error, known_failures())
+            reason = f"a differential refresh could not be computed: {raised.message}"
+            by_full = known and isinstance(raised, ValueProblem) and self._may_run_full()
+            if by_full and self.group is not None:
+                self.undone(reason)
+                raise NotInTick(self.pgt_id, reason) from error
             self.fail(raised, classify(error))
-            if not isinstance(error, known_failures()):
-                raise
-            if isinstance(raised, ValueProblem) and self._may_run_full():
-                reason = f"a differential refresh could not be computed: {raised.message}"
-                again = Refresh(self.owner, self.connections, self.pgt_id, self.initiated_by, reason)
-                return again.run()
-            if raised is error:
+            if by_full:
+                return Refresh(self.owner, self.connections, self.pgt_id, self.initiated_by, reason).run()
+            if raised is error or not known:
                 raise
             raise raised from error
 
@@ -242,7 +256,7 @@ class Refresh:
         """AUTO may, and says so: a delta can meet values and pairs of rows that the present no longer has."""
         differential = self.decision is not None and self.decision.action is Action.DIFFERENTIAL
         auto = self.stream is not None and self.stream.refresh_mode == "AUTO"
-        return differential and auto and self.group is None
+        return differential and auto
 
     def _run(self) -> RefreshResult:
         prepared = self.owner.known(self.pgt_id) or self.owner.prepared(self.read())
@@ -448,9 +462,11 @@ class Refresh:
         try:
             physical = plan_full(prepared, facts, place) if whole else plan_delta(prepared, facts, window, changed)
         except Inseparable as error:
+            if self.tick is None:
+                raise  # a plan of one part has nothing to divide
             raise NotInTick(self.pgt_id, "an aggregate is in the way") from error
         small = is_small(physical, facts, whole=whole)
-        runner = self._runner(prepared, window, whole=whole, small=small, late=changed.late)
+        self.runner = runner = self._runner(prepared, window, whole=whole, small=small, late=changed.late)
         self.lap("plan")
         writer = self.connections.writer
         self.refresh_id = record.start_refresh(self.connections.aside, self.pgt_id, initiated_by=self.initiated_by)
@@ -470,7 +486,8 @@ class Refresh:
                 failpoints.reach("before-commit")
             failpoints.reach("after-commit")
         finally:
-            runner.drop_staging()
+            if self.group is None:
+                self.drop_staging()
         return result
 
     def _require_as_seen(self, prepared: Prepared) -> None:
@@ -566,11 +583,21 @@ class Refresh:
             _alert(aside, {"event": "auto_suspended", **facts, "consecutive_errors": stream.consecutive_errors})
 
     def undone(self, reason: str) -> None:
-        """Says so, where the refresh itself was done and the transaction it was part of was not."""
+        """Says so, where the refresh had begun, or was even done, and the transaction it was part of was not."""
         if self.refresh_id is not None:
-            record.finish_refresh(
-                self.connections.aside, self.refresh_id, status="SKIPPED", action=Action.SKIP, reason=reason
-            )
+            self.skip(reason)
+
+    def skip(self, reason: str) -> RefreshResult:
+        """Closes what it has recorded, if anything, as skipped."""
+        aside = self.connections.aside
+        if self.refresh_id is None:
+            return skipped(aside, self.pgt_id, self.initiated_by, reason)
+        duration = record.finish_refresh(aside, self.refresh_id, status="SKIPPED", action=Action.SKIP, reason=reason)
+        return RefreshResult(Action.SKIP, reason, duration_ms=duration)
+
+    def drop_staging(self) -> None:
+        if self.runner is not None:
+            self.runner.drop_staging()
 
     def clean(self) -> None:
         """After the commit, and after the snapshot, which would hold it back: removes from the buffers what every
