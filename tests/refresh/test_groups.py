@@ -15,8 +15,8 @@ from pgtrickle.capture.modes import Mode
 from pgtrickle.config import Settings
 from pgtrickle.errors import StateError
 from pgtrickle.refresh import plan
-from pgtrickle.refresh.run import NotInTick, Refresher
-from pgtrickle.refresh.tick import tick
+from pgtrickle.refresh.run import Refresher
+from pgtrickle.refresh.tick import NotInTick, tick
 from tests.refresh.stacked import World, orders
 from tests.wal.moving import Moving, moving
 from tests.wal.world import table_of

@@ -20,8 +20,7 @@ from pgtrickle.config import Settings
 from pgtrickle.db import statement
 from pgtrickle.errors import StateError
 from pgtrickle.refresh import define, plan
-from pgtrickle.refresh.run import NotInTick
-from pgtrickle.refresh.tick import Tick, tick
+from pgtrickle.refresh.tick import NotInTick, Tick, tick
 from pgtrickle.spark import facts, lower
 from tests.conftest import fresh_database
 from tests.refresh.random_queries import TableDefinition, queries, schemas, statements

@@ -25,6 +25,7 @@ from pgtrickle.model import Column, PgType, Table, quote
 from pgtrickle.postgres.wire import WEIGHT
 from pgtrickle.query.operators import Scan, walk
 from pgtrickle.refresh import cycle
+from pgtrickle.refresh.account import UNDER_WAY, notify, skipped
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.cycle import Gained, Member
 from pgtrickle.refresh.decide import Action, Decision
@@ -35,8 +36,9 @@ from pgtrickle.refresh.lock import refresh_locks
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.refresh.retry import classify
-from pgtrickle.refresh.run import CHANGED, UNDER_WAY, NotInTick, Refresh, Refresher, SourceGone, notify, skipped
-from pgtrickle.refresh.tick import Moment, Tick, now
+from pgtrickle.refresh.run import Refresher
+from pgtrickle.refresh.tick import Moment, NotInTick, Tick, now
+from pgtrickle.refresh.underway import CHANGED, Refresh, SourceGone
 from pgtrickle.refresh.window import (
     Behind,
     Window,

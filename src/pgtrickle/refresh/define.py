@@ -1,6 +1,6 @@
 """Defining stream tables: registers, changes and drops them with all that belongs to them, each in one transaction.
 
-Called by the API, and by `run.py` when a source's definition changed. Nothing here computes rows: a table is
+Called by the API, and by `underway.py` when a source's definition changed. Nothing here computes rows: a table is
 populated by its next refresh, at a snapshot taken after the commit, so no lock is held and no change missed.
 """
 

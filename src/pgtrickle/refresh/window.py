@@ -9,7 +9,7 @@ that alone, so the buffers may be read at another snapshot than the tables:
 * stream tables as sources are refreshed after the snapshot of a tick was taken: of them the window ends where they
   are now, and what is not committed yet is read in the transaction that will commit it.
 
-Called by `run.py` and `verify.py`.
+Called by `underway.py`, `circle.py` and `verify.py`.
 """
 
 from __future__ import annotations
