@@ -17,9 +17,10 @@ from pgtrickle.catalog.reader import CdcChange, CdcStatus, HistoryRow, StreamTab
 from pgtrickle.config import Settings
 from pgtrickle.errors import UsageError
 from pgtrickle.refresh import circle, circle_rules, define
+from pgtrickle.refresh.account import UNDER_WAY
 from pgtrickle.refresh.explain import explain_query, explain_stream_table
 from pgtrickle.refresh.result import RefreshResult
-from pgtrickle.refresh.run import UNDER_WAY, Refresher
+from pgtrickle.refresh.run import Refresher
 from pgtrickle.refresh.verify import Verification, verify
 from pgtrickle.schedule import check_schedule
 

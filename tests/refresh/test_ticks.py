@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from decimal import Decimal
 from uuid import uuid4
 
-import psycopg
 import pytest
 from hypothesis import HealthCheck, event, given, note, settings
 from hypothesis import strategies as st
@@ -19,87 +15,24 @@ from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 
 from pgtrickle import db, embedded, failpoints
-from pgtrickle.api import Trickle
+from pgtrickle.catalog import reader as catalog
 from pgtrickle.config import Settings
 from pgtrickle.db import statement
 from pgtrickle.errors import StateError
-from pgtrickle.refresh import plan
-from pgtrickle.refresh.run import NotInTick, Refresher
-from pgtrickle.refresh.tick import Tick, tick
+from pgtrickle.refresh import define, plan
+from pgtrickle.refresh.tick import NotInTick, Tick, tick
 from pgtrickle.spark import facts, lower
 from tests.conftest import fresh_database
 from tests.refresh.random_queries import TableDefinition, queries, schemas, statements
+from tests.refresh.stacked import World, orders
 
 EXAMPLES = int(os.environ.get("PGTRICKLE_RANDOM_EXAMPLES", "12"))
 
 
-class World:
-    """Stream tables over stream tables, and a view of each one's query over views of those it reads: what PostgreSQL
-    answers for it at a snapshot, from the base tables alone."""
-
-    def __init__(self, dsn: str, spark: SparkSession) -> None:
-        self.dsn = dsn
-        self.conn = db.connect(dsn)
-        self.trickle = Trickle(dsn, spark=spark)
-        self.refresher = Refresher(dsn, Settings(), lambda: spark)
-        self.ids: dict[str, int] = {}
-
-    def close(self) -> None:
-        for name in reversed(self.ids):
-            self.trickle.drop_stream_table(name)
-        self.refresher.close()
-        self.trickle.close()
-        self.conn.close()
-
-    def run(self, *statements: str) -> None:
-        for each in statements:
-            self.conn.execute(statement(each))
-
-    def create(self, name: str, query: str, mode: str = "DIFFERENTIAL") -> None:
-        self.trickle.create_stream_table(name, query, refresh_mode=mode)
-        as_view = re.sub(r"\b(FROM|JOIN) (\w+)\b", lambda m: f"{m[1]} {self._view(m[2])}", query)
-        self.run(f"CREATE VIEW v_{name} AS {as_view}")
-        self.ids[name] = self.trickle.status(name)[0].pgt_id
-
-    def _view(self, name: str) -> str:
-        return f"v_{name}" if name in self.ids else name
-
-    def is_at(self, at: Tick) -> bool:
-        """Whether all tables are at the tick's snapshot."""
-        return {table.frontier for table in self.trickle.status()} == {at.moment.snapshot}
-
-    def differing(self, name: str, at: Tick) -> list[tuple[object, ...]]:
-        """Rows of the table, as it is now, and of its query at the tick's snapshot, that the other does not have."""
-        with db.connect(self.dsn) as then:
-            then.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-            with then.transaction():
-                then.execute(statement(f"SET TRANSACTION SNAPSHOT '{at.exported}'"))
-                expected = _rows(then, f"v_{name}")
-        actual = _rows(self.conn, name)
-        return [("missing", *row) for row in (expected - actual).elements()] + [
-            ("extra", *row) for row in (actual - expected).elements()
-        ]
-
-
-def _rows(connection: db.Connection, relation: str) -> Counter[tuple[object, ...]]:
-    """Its rows by value, as EXCEPT ALL compares them: 1.0 and 1.00 are the same, and so is NaN."""
-    found = connection.execute(statement(f"SELECT * FROM {relation}")).fetchall()
-    return Counter(tuple("NaN" if isinstance(v, Decimal) and v.is_nan() else v for v in row) for row in found)
-
-
 @pytest.fixture
 def world(database18: str, spark: SparkSession) -> Iterator[World]:
-    made = World(database18, spark)
-    made.run(
-        "CREATE TABLE orders (id int PRIMARY KEY, region int, amount numeric)",
-        "CREATE TABLE regions (id int PRIMARY KEY, name text)",
-        "INSERT INTO regions SELECT g, 'r' || g FROM generate_series(0, 3) g",
-        "INSERT INTO orders SELECT g, g % 3, g FROM generate_series(1, 60) g",
-    )
-    try:
+    with orders(database18, spark) as made:
         yield made
-    finally:
-        made.close()
 
 
 def diamond(world: World) -> list[str]:
@@ -201,6 +134,32 @@ def test_a_refresh_that_commits_after_the_tick_began_is_not_overlooked(
         world.trickle.refresh_stream_table("totals")
         world.refresher.refresh(world.ids["totals"], tick=ticks[0])
     assert all(found.equal for found in world.trickle.verify("totals"))
+
+
+def test_a_table_altered_since_the_tick_began_is_left_to_itself(world: World) -> None:
+    """Its buffer has got another column since: rows captured before have none of its values."""
+    world.create("ids", "SELECT id FROM orders")
+    world.create("altered", "SELECT id FROM regions")
+    stream = catalog.by_id(world.conn, world.ids["altered"])
+    assert stream is not None
+    with tick(world.dsn) as at:
+        world.run("INSERT INTO orders VALUES (700, 1, 77)", "UPDATE orders SET id = 701 WHERE id = 7")
+        query = "SELECT id, amount FROM orders"
+        define.redefine(world.conn, stream, settings=Settings(), reason="altered", query=query)
+        world.refresher.refresh(world.ids["altered"], tick=at)
+    world.run("DELETE FROM orders WHERE id = 700")
+    world.trickle.refresh_stream_table("altered")
+    assert all(found.equal for found in world.trickle.verify("altered"))
+
+
+def test_a_refresh_in_no_tick_has_nothing_to_divide(world: World) -> None:
+    """Aggregates joined with tables, below projections, on both sides of a join."""
+    grouped = "(SELECT region, sum(amount) AS total FROM orders GROUP BY region)"
+    side = f"(SELECT g.region, g.total + r.id AS y FROM {grouped} AS g JOIN regions r ON r.id = g.region)"
+    world.create("pairs", f"SELECT a.y, b.y AS z FROM {side} AS a JOIN {side} AS b ON a.region = b.region")
+    world.run("INSERT INTO orders VALUES (999, 1, 1), (1000, 77, 5)", "INSERT INTO regions VALUES (77, 'x')")
+    assert world.refresher.refresh(world.ids["pairs"]).action == "DIFFERENTIAL"
+    assert all(found.equal for found in world.trickle.verify("pairs"))
 
 
 def test_a_table_refreshed_by_hand_in_between_is_followed(world: World) -> None:

@@ -17,6 +17,7 @@ from pgtrickle.errors import Unsupported
 from .world import table_of
 
 FACTS = {
+    "is_stream_table": "false",
     "kind": "'r'",
     "persistence": "'p'",
     "is_partition": "false",
@@ -50,6 +51,9 @@ def check(conn: Connection, *columns: str, table: str = "t", set_identity: bool 
     [
         ({}, None),
         ({"kind": "'p'"}, None),
+        ({"is_stream_table": "true"}, "PT259"),
+        ({"is_stream_table": "true", "unidentified": "'{t}'"}, "PT259"),
+        ({"is_stream_table": "true", "kind": "NULL"}, "PT260"),
         ({"kind": "NULL", "persistence": "NULL", "is_partition": "NULL"}, "PT260"),
         ({"kind": "'f'"}, "PT261"),
         ({"kind": "'m'"}, "PT261"),

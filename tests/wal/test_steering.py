@@ -13,8 +13,10 @@ from pgtrickle.capture import handover, slot, steer
 from pgtrickle.capture.locks import _pauses
 from pgtrickle.capture.modes import Decision, SlotState, Step
 from pgtrickle.capture.steer import Rests, Steered
+from pgtrickle.catalog import reader as catalog
 from pgtrickle.config import Settings
-from pgtrickle.errors import StateError
+from pgtrickle.errors import StateError, Unsupported
+from pgtrickle.refresh import define
 from pgtrickle.scheduler.steering import Steering
 
 from .world import World, consume, decoding, table_of, world
@@ -45,6 +47,39 @@ def test_a_dropped_source_ends_no_round_and_holds_no_slot(made: World) -> None:
         assert slot.inspect(conn).state is SlotState.ABSENT
     finally:
         steering.close()
+
+
+def test_a_stream_table_stays_on_triggers_and_one_that_did_not_comes_back(made: World) -> None:
+    conn = made.conn
+    conn.execute("CREATE TABLE over_st (id int); ALTER TABLE st REPLICA IDENTITY FULL; CREATE TABLE base (id int)")
+    consume(conn, "over_st", table_of(conn, "st"), ["id"])
+    to_wal(made)
+    consume(conn, "t", table_of(conn, "base"), ["id"])  # as from before it was a reason
+    with decoding(made):
+        steered = {each.source_oid: each.decision for each in steer.steer(conn, Settings(cdc_mode="wal"))}
+    assert steered[made.oid].step is Step.FALL_BACK
+    assert steered[table_of(conn, "st").oid].step is Step.STAY
+    assert "it is a stream table" in steered[table_of(conn, "st").oid].reason
+    shown = conn.execute(
+        "SELECT source_table, cdc_mode, eligible FROM pgtrickle.pgt_cdc_status"
+        " WHERE reason LIKE 'it is a stream table%' ORDER BY 1"
+    )
+    assert shown.fetchall() == [("public.st", "TRIGGER", False), ("public.t", "TRIGGER", False)]
+
+
+def test_wal_asked_for_by_name_is_for_the_sources_that_are_no_stream_tables(made: World) -> None:
+    def create(name: str, query: str) -> None:
+        define.create(
+            made.conn, name, query, settings=Settings(), schedule=None, refresh_mode="DIFFERENTIAL", cdc_mode="wal"
+        )
+
+    create("both", "SELECT st.id, t.v FROM st JOIN t ON t.id = st.id")
+    with pytest.raises(Unsupported, match="st cannot be captured from the WAL: it is a stream table") as error:
+        create("only", "SELECT id FROM st")
+    assert (error.value.code, error.value.hint is not None) == ("PT259", True)
+    asked = catalog.get(made.conn, "public", "st")
+    assert asked is not None
+    define.ask_for(made.conn, asked, "wal", Settings())
 
 
 def test_a_reason_too_long_for_a_notice_is_cut_there_only(made: World) -> None:

@@ -25,6 +25,7 @@ from pgtrickle.model import Column, PgType, Table, quote
 from pgtrickle.postgres.wire import WEIGHT
 from pgtrickle.query.operators import Scan, walk
 from pgtrickle.refresh import circle_rules as rules
+from pgtrickle.refresh.account import UNDER_WAY, notify, skipped
 from pgtrickle.refresh.circle_rules import Gained, Member
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.decide import Action, Decision
@@ -35,18 +36,9 @@ from pgtrickle.refresh.lock import refresh_locks
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.refresh.retry import classify
-from pgtrickle.refresh.run import (
-    CHANGED,
-    UNDER_WAY,
-    InCircle,
-    NotInTick,
-    Refresh,
-    Refresher,
-    SourceGone,
-    notify,
-    skipped,
-)
-from pgtrickle.refresh.tick import Moment, Tick, now
+from pgtrickle.refresh.run import Refresher
+from pgtrickle.refresh.tick import Moment, NotInTick, Tick, now
+from pgtrickle.refresh.underway import CHANGED, InCircle, Refresh, SourceGone
 from pgtrickle.refresh.window import (
     Behind,
     Window,
@@ -117,7 +109,7 @@ class _Circle:
     def run(self) -> dict[int, RefreshResult] | None:
         """What was done; None if a member was defined anew, by which the circle may be another one."""
         self.parts = {
-            each: Refresh(self.owner, self.connections, each, self.initiated_by, None, self.tick, together=True)
+            each: Refresh(self.owner, self.connections, each, self.initiated_by, None, self.tick)
             for each in self.pgt_ids
         }
         try:
@@ -224,6 +216,7 @@ class _Circle:
         if by_changes and not window.is_complete:
             window = await_decoder(window, self.owner.settings.decoder_wait_timeout)
         late = upstream if self.tick is not None else frozenset()
+        self.parts[self.pgt_ids[0]].require_at_hand(window, late)
         with opened(window, also=bool(late)) as window:
             if late:
                 window = extended(window, late, Place.LATE, now(self.connections.late).snapshot)
@@ -252,8 +245,9 @@ class _Circle:
             part.decision = decision
             part.lap("decide")
         if decision.action is Action.NO_DATA:
-            with self.connections.writer.transaction():
-                return {each: part.nothing(decision, window, moment) for each, part in self.parts.items()}
+            writer = self.connections.writer
+            with writer.transaction():
+                return {each: part.nothing(writer, decision, window, moment) for each, part in self.parts.items()}
         return self._work(sources, decision, sum(found.changes for found in pending.values()), moment)
 
     def _work(self, sources: _Sources, decision: Decision, changes: int, moment: Moment) -> dict[int, RefreshResult]:

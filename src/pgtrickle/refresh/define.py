@@ -1,12 +1,12 @@
 """Defining stream tables: registers, changes and drops them with all that belongs to them, each in one transaction.
 
-Called by the API, and by `run.py` when a source's definition changed. Nothing here computes rows: a table is
+Called by the API, and by `underway.py` when a source's definition changed. Nothing here computes rows: a table is
 populated by its next refresh, at a snapshot taken after the commit, so no lock is held and no change missed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import psycopg
@@ -115,9 +115,11 @@ def ask_for(connection: Connection, stream: StreamTable, cdc_mode: str, settings
     with connection.transaction():
         _require_compatible(stream.refresh_mode, cdc_mode)
         if cdc_mode == "wal" and stream.effective_mode != "FULL":
-            for dependency in catalog.dependencies(connection, stream.pgt_id):
-                table = Table(dependency.source_relid, dependency.source_schema, dependency.source_name)
-                _require_decodable(connection, table, dependency.columns_used, settings)
+            wanted = {
+                Table(each.source_relid, each.source_schema, each.source_name): each.columns_used
+                for each in catalog.dependencies(connection, stream.pgt_id)
+            }
+            _require_decodable(connection, wanted, settings)
         record.set_cdc_mode(connection, stream.pgt_id, cdc_mode)
 
 
@@ -188,12 +190,18 @@ def _require_eligible(
 ) -> None:
     """WAL that a table asks for by name must be possible; what only the setting asks for may wait on triggers."""
     if cdc_mode == "wal" and mode.effective != "FULL":
-        for source in compiled.analysis.sources:
-            _require_decodable(connection, source.table, [column.name for column in source.columns], settings)
+        _require_decodable(connection, _columns_used(compiled), settings)
 
 
-def _require_decodable(connection: Connection, table: Table, columns: Collection[str], settings: Settings) -> None:
-    eligibility.require(connection, table, columns, set_identity=settings.auto_replica_identity)
+def _columns_used(compiled: Compiled) -> dict[Table, list[str]]:
+    return {source.table: [column.name for column in source.columns] for source in compiled.analysis.sources}
+
+
+def _require_decodable(connection: Connection, wanted: Mapping[Table, Collection[str]], settings: Settings) -> None:
+    """All sources but stream tables, which stay on triggers; where there is nothing but these, WAL cannot be."""
+    others = {table: columns for table, columns in wanted.items() if catalog.by_relation(connection, table.oid) is None}
+    for table, columns in (others or wanted).items():
+        eligibility.require(connection, table, columns, set_identity=settings.auto_replica_identity)
 
 
 def _capture_refusal(connection: Connection, compiled: Compiled) -> Unsupported | None:
@@ -208,7 +216,6 @@ def _capture_refusal(connection: Connection, compiled: Compiled) -> Unsupported 
 
 def _definition(connection: Connection, query: str, path: str, compiled: Compiled, mode: Mode) -> Definition:
     analysis = compiled.analysis
-    sources = [(source.table, [column.name for column in source.columns]) for source in analysis.sources]
     return Definition(
         defining_query=query,
         normalized_query=analysis.normalised,
@@ -217,7 +224,7 @@ def _definition(connection: Connection, query: str, path: str, compiled: Compile
         effective_mode=mode.effective,
         mode_reason=mode.reason,
         source_fingerprint=fingerprint(connection, analysis.dependencies),
-        sources=sources,
+        sources=list(_columns_used(compiled).items()),
         dependencies=analysis.dependencies,
     )
 
@@ -232,8 +239,7 @@ def _build(connection: Connection, prepared: Prepared, mode: Mode, settings: Set
             first.create(connection, kept)
         else:
             state.create(connection, kept, looked_up=kept.aggregate in joined)
-    wanted = {source.table: [column.name for column in source.columns] for source in prepared.compiled.analysis.sources}
-    triggers.attach_all(connection, wanted, trigger_mode=settings.cdc_trigger_mode)
+    triggers.attach_all(connection, _columns_used(prepared.compiled), trigger_mode=settings.cdc_trigger_mode)
 
 
 def _require_free(connection: Connection, schema: str, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Asks PostgreSQL for what the choice of reads depends on, in one query. Called by `run.py` and `explain`."""
+"""Asks PostgreSQL for what the choice of reads depends on, in one query. Called by `underway.py` and `explain`."""
 
 from __future__ import annotations
 

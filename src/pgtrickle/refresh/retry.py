@@ -1,8 +1,8 @@
 """What a failed refresh means: to try again by itself, to count against the table, or to define it anew. Pure.
 
-Called by `run.py`, which records a failure, and by the service, which tries again. What PostgreSQL said is looked for
-behind our own errors, since a SQLSTATE tells a lock that was not to be had from a value that cannot be cast, and our
-code may be one for both.
+Called by `underway.py`, which records a failure, and by the service, which tries again. What PostgreSQL said is looked
+for behind our own errors, since a SQLSTATE tells a lock that was not to be had from a value that cannot be cast, and
+our code may be one for both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs the stages of a physical plan: Spark computes, rows land, state is merged. Called by `run.py`, inside its
+"""Runs the stages of a physical plan: Spark computes, rows land, state is merged. Called by `underway.py`, inside its
 writing transaction; returns the SQL of the result's rows there.
 """
 

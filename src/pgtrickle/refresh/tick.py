@@ -28,6 +28,14 @@ class Tick:
     exported: str
 
 
+class NotInTick(Exception):
+    """The table cannot be brought to the tick's snapshot: it must be refreshed by itself; says why."""
+
+    def __init__(self, pgt_id: int, reason: str) -> None:
+        super().__init__(reason)
+        self.pgt_id = pgt_id
+
+
 @contextmanager
 def tick(dsn: str) -> Iterator[Tick]:
     """A tick on a connection of its own; its snapshot can be taken up while the block runs."""

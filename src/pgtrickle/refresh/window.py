@@ -9,7 +9,7 @@ that alone, so the buffers may be read at another snapshot than the tables:
 * stream tables as sources are refreshed after the snapshot of a tick was taken: of them the window ends where they
   are now, and what is not committed yet is read in the transaction that will commit it.
 
-Called by `run.py` and `verify.py`.
+Called by `underway.py`, `circle.py` and `verify.py`.
 """
 
 from __future__ import annotations
@@ -130,6 +130,12 @@ def extended(found: Window, upstream: Collection[int], place: Place, until: str)
         for oid, span in found.spans.items()
     }
     return replace(found, spans=spans)
+
+
+def from_decoder(found: Window, sources: Collection[int]) -> frozenset[int]:
+    """Those of the sources of whose changes some come from the decoder: by now, which the snapshot may not know of."""
+    sides = window.sides_of(found.connections.aside, list(sources))
+    return frozenset(oid for oid, known in sides.items() if known.from_decoder(found.spans[oid].since))
 
 
 def await_decoder(found: Window, patience_s: float) -> Window:

@@ -9,8 +9,8 @@ from pgtrickle.db import Connection
 from pgtrickle.refresh import circle
 from pgtrickle.refresh.decide import Action
 from pgtrickle.refresh.result import RefreshResult
-from pgtrickle.refresh.run import NotInTick, Refresher
-from pgtrickle.refresh.tick import Tick
+from pgtrickle.refresh.run import Refresher
+from pgtrickle.refresh.tick import NotInTick, Tick
 from pgtrickle.scheduler import diamonds
 from pgtrickle.scheduler.diamonds import Group, Unit
 

@@ -1,4 +1,4 @@
-"""A flow as a Spark DataFrame. The only place that builds DataFrames; called by `refresh/run.py`.
+"""A flow as a Spark DataFrame. The only place that builds DataFrames; called by `refresh/stages.py`.
 
 Small windows take the short path: the driver reads them, a local frame is one partition, and equal rows are added
 up where they land, so most refreshes are one task with no shuffle. Large ones are read, and added up, by tasks. A flow

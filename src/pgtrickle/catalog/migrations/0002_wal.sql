@@ -115,11 +115,14 @@ WHERE h.side = 'T' AND h.lsn IS NOT NULL AND (p.lsn IS NULL OR p.lsn < h.lsn);
 
 -- The first reason why a source with these properties cannot be captured from the WAL; code NULL: none.
 CREATE FUNCTION pgtrickle.wal_verdict(
-    kind "char", persistence "char", is_partition boolean, wal_level text, free_slots bigint, free_senders bigint,
-    may_replicate boolean, may_publish boolean, unidentified text[], set_identity boolean, unpublished text[],
+    is_stream_table boolean, kind "char", persistence "char", is_partition boolean, wal_level text, free_slots bigint,
+    free_senders bigint, may_replicate boolean, may_publish boolean, unidentified text[], set_identity boolean, unpublished text[],
     refused_writes text[], unsendable text[], encoding text, OUT code text, OUT reason text, OUT hint text)
 LANGUAGE sql IMMUTABLE AS $$
     SELECT v.code, v.reason, v.hint FROM (VALUES
+        (is_stream_table AND kind IS NOT NULL, 'PT259',
+         'it is a stream table: what reads it may be refreshed before its changes are committed and decoded',
+         'Stream tables stay with triggers; leave cdc_mode out.'),
         (kind IS NULL, 'PT260', 'the table does not exist', 'Drop or alter the stream tables that read it.'),
         (kind NOT IN ('r', 'p'), 'PT261',
          CASE kind WHEN 'f' THEN 'it is a foreign table' WHEN 'v' THEN 'it is a view'
@@ -223,7 +226,7 @@ LANGUAGE sql STABLE AS $$
     FROM server CROSS JOIN shape CROSS JOIN generated CROSS JOIN unsendable LEFT JOIN rights ON true
     LEFT JOIN pg_class AS c ON c.oid = source
     LEFT JOIN LATERAL pgtrickle.wal_verdict(
-        c.relkind, shape.persistence, c.relispartition, server.wal_level, server.free_slots, server.free_senders,
+        EXISTS (SELECT FROM pgtrickle.pgt_stream_tables AS t WHERE t.pgt_relid = source), c.relkind, shape.persistence, c.relispartition, server.wal_level, server.free_slots, server.free_senders,
         coalesce(rights.may_replicate, false), coalesce(rights.may_publish, false),
         (SELECT array_agg(u::regclass::text) FROM unnest(shape.unidentified) AS u), set_identity, generated.unpublished,
         CASE WHEN shape.will_be_full THEN generated.virtual END, unsendable.columns, current_setting('server_encoding')

@@ -1,0 +1,340 @@
+"""One refresh under way, from snapshot to commit: the only place that wires capture, Spark, apply and catalog together.
+
+    lock  →  snapshot S  →  decide  →  plan  →  Spark  →  one transaction: state, result, frontier, history  →  clean up
+
+A crash anywhere leaves the old state or the new one: nothing is visible before the one commit, and what is left
+outside it (staging tables, RUNNING history rows) is removed by the next refresh of the table, under its lock.
+
+Spark is imported where work begins: a refresh with nothing to do, and all that only reads the catalog, load none of it.
+Called by `run.py`, and in parts by `circle.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from pgtrickle import db, failpoints
+from pgtrickle.apply import merge, stage
+from pgtrickle.capture.window import NotCaptured, Pending
+from pgtrickle.catalog import reader as catalog
+from pgtrickle.catalog import writer as record
+from pgtrickle.catalog.reader import StreamTable
+from pgtrickle.errors import Refused, StateError
+from pgtrickle.model import Table
+from pgtrickle.query.fingerprint import fingerprint
+from pgtrickle.refresh import facts as ask
+from pgtrickle.refresh.account import Account, notify
+from pgtrickle.refresh.decide import Action, Circumstances, Decision, SourceChanges, decide
+from pgtrickle.refresh.define import redefine
+from pgtrickle.refresh.failure import ValueProblem, as_ours, known_failures
+from pgtrickle.refresh.group import Group
+from pgtrickle.refresh.plan import is_small, plan_delta, plan_full, result_columns
+from pgtrickle.refresh.prepared import Prepared
+from pgtrickle.refresh.result import RefreshResult
+from pgtrickle.refresh.retry import classify
+from pgtrickle.refresh.tick import Moment, NotInTick, Tick, now
+from pgtrickle.refresh.window import Behind, Window, at_snapshot, await_decoder, extended, from_decoder, opened
+from pgtrickle.spark.facts import Facts
+from pgtrickle.spark.flow import Place
+from pgtrickle.spark.parts import Changed, Inseparable, Part
+
+if TYPE_CHECKING:
+    from pgtrickle.refresh.stages import StageRunner
+
+_MOST_REDEFINITIONS = 3
+_LOCK_TIMEOUT = "10s"
+_MANY_CHANGES = 1000
+"""With so many the time a differential refresh takes follows their number: fewer cost what starting it costs."""
+CHANGED = "the definition of a source changed"
+
+
+class SourceGone(Exception):
+    """A source is not there under the name it had when the query was compiled."""
+
+
+class InCircle(Exception):
+    """The table, defined anew on its sources, reads itself, through others or not: it is refreshed with all of these
+    (`circle.refresh`)."""
+
+
+@dataclass(slots=True)
+class Refresh(Account):
+    """One refresh under way; the caller holds the stream table's lock."""
+
+    full: str | None
+    tick: Tick | None = None
+    group: Group | None = None
+    runner: StageRunner | None = None
+
+    def run(self) -> RefreshResult:
+        try:
+            return self._run()
+        except (Refused, Behind, InCircle):
+            raise
+        except NotInTick as outside:
+            self.undone(str(outside))
+            raise
+        except Exception as error:
+            raised = as_ours(error)
+            known = isinstance(error, known_failures())
+            reason = f"a differential refresh could not be computed: {raised.message}"
+            by_full = known and isinstance(raised, ValueProblem) and self._may_run_full()
+            if by_full and self.group is not None:
+                self.undone(reason)
+                raise NotInTick(self.pgt_id, reason) from error
+            self.fail(raised, classify(error))
+            if by_full:
+                return Refresh(self.owner, self.connections, self.pgt_id, self.initiated_by, reason).run()
+            if raised is error or not known:
+                raise
+            raise raised from error
+
+    def _may_run_full(self) -> bool:
+        """AUTO may, and says so: a delta can meet values and pairs of rows that the present no longer has."""
+        differential = self.decision is not None and self.decision.action is Action.DIFFERENTIAL
+        auto = self.stream is not None and self.stream.refresh_mode == "AUTO"
+        return differential and auto
+
+    def _run(self) -> RefreshResult:
+        prepared = self.owner.known(self.pgt_id) or self.owner.prepared(self.read())
+        for _ in range(_MOST_REDEFINITIONS):
+            try:
+                with self.snapshot(prepared.lockable) as moment:
+                    self.stream = stream = self.read()
+                    if self.owner.prepared(stream) is not prepared:
+                        prepared = self.owner.prepared(stream)
+                        continue
+                    self.require_in_tick(stream)
+                    with self._window(stream, prepared, moment) as window:
+                        self.window = window
+                        if window.waited and self.read() != stream:  # changed while we waited
+                            continue
+                        pending = window.pending()
+                        failpoints.reach("window-read")
+                        outdated = self.outdated(stream, prepared, pending)
+                        result = None if outdated else self._refresh(stream, prepared, pending, window, moment)
+            except (SourceGone, NotCaptured):  # if the query no longer holds, PostgreSQL's word on it is the clearest
+                stream, outdated, result = self.read(), CHANGED, None
+            except Behind as behind:
+                if self.group is not None:
+                    raise
+                return self.skip(str(behind))
+            if result is not None:
+                return result
+            if self.tick is not None:
+                raise NotInTick(self.pgt_id, outdated or CHANGED)
+            reason = stream.reinit_reason or outdated or CHANGED  # what DDL was noted says more than a fingerprint
+            redefine(self.connections.aside, stream, settings=self.owner.settings, reason=reason)
+            if catalog.circle(self.connections.aside, self.pgt_id):  # a view was replaced
+                raise InCircle
+            prepared = self.owner.prepared(self.read())
+        raise StateError(
+            "the sources keep changing their definition", code="PT342", hint="refresh again when no DDL is under way"
+        )
+
+    def require_in_tick(self, stream: StreamTable) -> None:
+        """The tick's snapshot must have the table's last refresh, and its last definition: state is read there. One
+        that began before the tick may have committed after it, so frontiers alone do not tell."""
+        if self.tick is None:
+            return
+        then = catalog.by_id(self.connections.reader, self.pgt_id)
+        if then != stream:
+            raise NotInTick(self.pgt_id, "it was refreshed or altered since the tick began")
+
+    @contextmanager
+    def _window(self, stream: StreamTable, prepared: Prepared, moment: Moment) -> Iterator[Window]:
+        """The changes since the last refresh; all of them, if it may depend on them what is done."""
+        sources = [] if stream.effective_mode == "FULL" else [table.oid for table in prepared.sources]
+        since = {oid: stream.since(oid in prepared.upstream) for oid in sources}
+        window = at_snapshot(self.connections, since, moment.snapshot)
+        by_changes = stream.is_populated and not stream.needs_reinit and self.full is None
+        if not by_changes or stream.status == "SUSPENDED":
+            yield window
+            return
+        if not window.is_complete:
+            window = await_decoder(window, self.owner.settings.decoder_wait_timeout)
+            self.lap("wait")
+        upstream = prepared.upstream.intersection(sources) if self.tick is not None else frozenset()
+        self.require_at_hand(window, upstream)
+        if upstream and self.group is not None:
+            window = extended(window, upstream, Place.WRITER, self.group.until())
+        with opened(window, also=bool(upstream) and self.group is None) as window:
+            if upstream and self.group is None:
+                window = extended(window, upstream, Place.LATE, now(self.connections.late).snapshot)
+            yield window
+
+    def require_at_hand(self, window: Window, upstream: Collection[int]) -> None:
+        """What stream tables have changed after the tick's snapshot must be there once it is visible: it is not waited
+        for. So it is, unless one still comes back from the WAL, where none should be."""
+        if from_decoder(window, upstream):
+            raise NotInTick(self.pgt_id, "a stream table that it reads is not captured by triggers alone")
+
+    def outdated(self, stream: StreamTable, prepared: Prepared, pending: dict[int, Pending]) -> str | None:
+        """Why the table must be defined anew on its sources, if it must."""
+        dependencies = prepared.compiled.analysis.dependencies
+        found = {fingerprint(self.connections.reader, dependencies)}
+        if self.tick is not None:  # its snapshot is older than our locks, so DDL may have come in between
+            found.add(fingerprint(self.connections.aside, dependencies))
+        if found != {stream.source_fingerprint}:
+            truncated = [
+                str(table) for table in prepared.sources if table.oid in pending and pending[table.oid].truncated
+            ]
+            return f"{', '.join(truncated)} was truncated or altered" if truncated else CHANGED
+        lost = [str(table) for table in prepared.sources if table.oid in pending and not pending[table.oid].captured]
+        return f"changes of {', '.join(lost)} were not captured for a time" if lost else None
+
+    @contextmanager
+    def snapshot(self, lockable: Collection[Table]) -> Iterator[Moment]:
+        """A transaction at one snapshot, with the sources protected from DDL while it is read."""
+        reader = self.connections.reader
+        with reader.transaction():
+            if lockable:
+                tables = ", ".join(table.qualified for table in lockable)
+                db.execute(reader, f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")  # utility: takes no snapshot yet
+                try:
+                    db.execute(reader, f"LOCK TABLE {tables} IN ACCESS SHARE MODE")
+                except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
+                    raise SourceGone from error
+            if self.tick is None:
+                moment = now(reader)
+            else:
+                db.execute(reader, f"SET TRANSACTION SNAPSHOT '{self.tick.exported}'")
+                moment = self.tick.moment
+            failpoints.reach("snapshot-taken")
+            yield moment
+
+    def _refresh(
+        self, stream: StreamTable, prepared: Prepared, pending: dict[int, Pending], window: Window, moment: Moment
+    ) -> RefreshResult:
+        changes = {oid: found.changes for oid, found in pending.items()}
+        facts = self._facts(prepared, changes) if any(changes.values()) else Facts({}, changes)
+        truncated = frozenset(oid for oid, found in pending.items() if found.truncated)
+        self.decision = decision = decide(self._circumstances(stream, prepared, facts, truncated))
+        self.lap("decide")
+        if decision.action is Action.SKIP:
+            if self.group is not None:
+                raise NotInTick(self.pgt_id, decision.reason)
+            return self.skip(decision.reason)
+        if decision.action is Action.NO_DATA:
+            recorder = self.connections.aside if self.group is None else self.connections.writer
+            return self.nothing(recorder, decision, window, moment)
+        place = self._place_of_full(stream, prepared, decision)
+        stage.drop_orphans(self.connections.aside, self.pgt_id)
+        return self._work(stream, prepared, decision, facts, window, moment, place)
+
+    def _place_of_full(self, stream: StreamTable, prepared: Prepared, decision: Decision) -> Place:
+        """Where a full refresh reads. In a tick, stream tables that it reads are newer than the snapshot: a query of
+        these alone, which PostgreSQL evaluates whole, can be read where they are written. Other tables are of now
+        there, not of the snapshot: what reads them too is refreshed by itself."""
+        if decision.action is Action.DIFFERENTIAL or self.tick is None or not prepared.upstream:
+            return Place.SNAPSHOT
+        of_these_alone = prepared.upstream.issuperset(table.oid for table in prepared.sources)
+        if self.group is not None and stream.effective_mode == "FULL" and stream.is_populated and of_these_alone:
+            return Place.WRITER
+        raise NotInTick(self.pgt_id, decision.reason)
+
+    def _facts(self, prepared: Prepared, changes: Mapping[int, int]) -> Facts:
+        return ask.gather(self.connections.reader, [table.oid for table in prepared.sources], changes)
+
+    def _circumstances(
+        self, stream: StreamTable, prepared: Prepared, facts: Facts, truncated: frozenset[int]
+    ) -> Circumstances:
+        sources = {
+            table.oid: SourceChanges(
+                str(table), facts.rows(table.oid), facts.changes.get(table.oid, 0), table.oid in truncated
+            )
+            for table in prepared.sources
+        }
+        many = stream.refresh_mode == "AUTO" and sum(facts.changes.values()) >= _MANY_CHANGES and self.group is None
+        return Circumstances(
+            table=str(stream),
+            refresh_mode=stream.refresh_mode,
+            effective_mode=stream.effective_mode,
+            mode_reason=stream.mode_reason,
+            suspended=stream.status == "SUSPENDED",
+            populated=stream.is_populated,
+            reinitialize=stream.reinit_reason if stream.needs_reinit else None,
+            initial=self.initiated_by == "INITIAL",
+            full=self.full,
+            max_change_ratio=math.inf if self.group is not None else self.owner.settings.differential_max_change_ratio,
+            sources=sources,
+            last_full_ms=stream.last_full_ms if many else None,
+            ms_per_change=catalog.ms_per_change(self.connections.aside, self.pgt_id, least=_MANY_CHANGES)
+            if many
+            else None,
+        )
+
+    def _work(
+        self,
+        stream: StreamTable,
+        prepared: Prepared,
+        decision: Decision,
+        facts: Facts,
+        window: Window,
+        moment: Moment,
+        place: Place,
+    ) -> RefreshResult:
+        """Spark, then the one transaction."""
+        facts = facts if facts.tables else self._facts(prepared, facts.changes)
+        whole = decision.action is not Action.DIFFERENTIAL
+        changed = Changed(frozenset()) if whole else self._changed(window, facts)
+        try:
+            physical = plan_full(prepared, facts, place) if whole else plan_delta(prepared, facts, window, changed)
+        except Inseparable as error:
+            if self.tick is None:
+                raise  # a plan of one part has nothing to divide
+            raise NotInTick(self.pgt_id, "an aggregate is in the way") from error
+        small = is_small(physical, facts, whole=whole)
+        self.runner = runner = self._runner(prepared, window, whole=whole, small=small, late=changed.late)
+        self.lap("plan")
+        writer = self.connections.writer
+        self.refresh_id = record.start_refresh(self.connections.aside, self.pgt_id, initiated_by=self.initiated_by)
+        try:
+            with writer.transaction():
+                relation = runner.run(physical)
+                if place is Place.WRITER:
+                    self._require_as_seen(prepared)
+                self.lap("spark")
+                apply = merge.replace if whole else merge.apply_delta
+                applied = apply(writer, prepared.storage, relation, result_columns(prepared))
+                self.lap("apply")
+                upstream_frontier = None if whole else window.end_beyond
+                changes = sum(facts.changes.values())
+                result = self.finish(writer, decision, applied, changes, moment, upstream_frontier)
+                notify(writer, stream, result)
+                failpoints.reach("before-commit")
+            failpoints.reach("after-commit")
+        finally:
+            if self.group is None:
+                self.drop_staging()
+        return result
+
+    def _require_as_seen(self, prepared: Prepared) -> None:
+        """Stream tables were read as they are now: those outside must still be as the others of the group see them."""
+        if self.group is not None and not self.group.moved().isdisjoint(prepared.upstream):
+            raise NotInTick(self.pgt_id, "a stream table that it reads was refreshed meanwhile")
+
+    def _changed(self, window: Window, facts: Facts) -> Changed:
+        """The sources with changes before the snapshot, and those with some after it."""
+        late = {oid: found.changes for oid, found in window.pending(Part.LATE).items()}
+        early = (oid for oid, count in facts.changes.items() if count > late.get(oid, 0))
+        return Changed(frozenset(early), frozenset(oid for oid, count in late.items() if count))
+
+    def _runner(
+        self, prepared: Prepared, window: Window, *, whole: bool, small: bool, late: frozenset[int]
+    ) -> StageRunner:
+        from pgtrickle.refresh.stages import StageRunner
+        from pgtrickle.spark.worker import Snapshot
+
+        snapshot = Snapshot.export(self.owner.dsn, self.connections.reader)
+        return StageRunner(prepared, self.connections, self.owner.session(), snapshot, window, whole, small, late)
+
+    def drop_staging(self) -> None:
+        if self.runner is not None:
+            self.runner.drop_staging()

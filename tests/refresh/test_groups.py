@@ -1,0 +1,191 @@
+"""Groups: stream tables committed together, of one version of all they read, or left as they were, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pgtrickle import failpoints
+from pgtrickle.capture import handover
+from pgtrickle.capture.eligibility import Eligibility
+from pgtrickle.capture.modes import Mode
+from pgtrickle.config import Settings
+from pgtrickle.errors import StateError
+from pgtrickle.refresh import plan
+from pgtrickle.refresh.run import Refresher
+from pgtrickle.refresh.tick import NotInTick, tick
+from tests.refresh.stacked import World, orders
+from tests.wal.moving import Moving, moving
+from tests.wal.world import table_of
+
+
+@pytest.fixture
+def world(database18: str, spark: SparkSession) -> Iterator[World]:
+    with orders(database18, spark) as made:
+        yield made
+
+
+@pytest.fixture
+def mover(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Moving]:
+    """Moves stream tables to the WAL as well, as was done once."""
+    monkeypatch.setattr(handover, "_eligibility", lambda *_, **__: Eligibility(True))
+    with moving(world.dsn) as made:
+        yield made
+
+
+def counted(world: World) -> int:
+    """`kept`, and `counts` over it; the oid of the first."""
+    world.create("kept", "SELECT id, region FROM orders WHERE amount > 0")
+    world.create("counts", "SELECT region, count(*) AS n FROM kept GROUP BY region")
+    world.run("ALTER TABLE kept REPLICA IDENTITY FULL")
+    return table_of(world.conn, "kept").oid
+
+
+def test_no_group_reads_a_stream_table_from_the_wal(world: World, mover: Moving) -> None:
+    """What is not committed is not decoded."""
+    kept = counted(world)
+    mover.to(kept, Mode.WAL)
+    world.refresher.refresh(world.ids["counts"])
+    world.run("INSERT INTO orders VALUES (1000, 1, 1), (1001, 2, 1)")
+    with tick(world.dsn) as at, pytest.raises(NotInTick, match="not captured by triggers alone"):
+        world.refresher.refresh_together([world.ids["kept"], world.ids["counts"]], at)
+    world.trickle.refresh_stream_table("kept")
+    world.trickle.refresh_stream_table("counts")
+    assert all(found.equal for found in world.trickle.verify())
+    mover.to(kept, Mode.TRIGGER)
+
+
+def test_no_tick_overlooks_a_stream_table_that_went_to_the_wal_amid_it(world: World, mover: Moving) -> None:
+    kept = counted(world)
+    mover.step(kept)
+    world.run("INSERT INTO orders VALUES (1000, 1, 1), (1001, 2, 1)")
+    with tick(world.dsn) as at:
+        mover.to(kept, Mode.WAL)
+        assert world.refresher.refresh(world.ids["kept"], tick=at).action == "DIFFERENTIAL"
+        assert world.refresher.refresh(world.ids["counts"], tick=at).action == "DIFFERENTIAL"
+    assert all(found.equal for found in world.trickle.verify())
+    mover.to(kept, Mode.TRIGGER)
+
+
+def test_all_members_see_one_version_of_a_stream_table_outside(world: World, spark: SparkSession) -> None:
+    world.create("kept", "SELECT id, region FROM orders WHERE amount > 0")
+    world.create("one", "SELECT count(*) AS n FROM kept")
+    world.create("other", "SELECT count(*) AS n FROM kept")
+    members = [world.ids["one"], world.ids["other"]]
+    world.run("INSERT INTO orders VALUES (999, 1, 1)")
+    with tick(world.dsn) as at:
+        world.refresher.refresh(world.ids["kept"], tick=at)
+        with refreshed_amid(world, spark, "kept"):
+            world.refresher.refresh_together(members, at)
+    assert world.conn.execute("SELECT one.n, other.n FROM one, other").fetchall() == [(61, 61)]
+    with tick(world.dsn) as at:
+        world.refresher.refresh_together(members, at)
+    assert all(found.equal for found in world.trickle.verify())
+
+
+def test_a_full_member_that_reads_base_tables_too_is_refreshed_by_itself(world: World) -> None:
+    """They would be of now, and the others' of the tick."""
+    world.create("counts", "SELECT count(*) AS n FROM orders")
+    query = "SELECT c.n AS counted, (SELECT count(*) FROM orders) AS direct FROM counts c"
+    world.create("compared", query, mode="FULL")
+    world.run("INSERT INTO orders VALUES (999, 1, 1)")
+    with tick(world.dsn) as at:
+        world.run("INSERT INTO orders VALUES (1000, 1, 1)")
+        with pytest.raises(NotInTick) as outside:
+            world.refresher.refresh_together([world.ids["counts"], world.ids["compared"]], at)
+    assert outside.value.pgt_id == world.ids["compared"]
+    assert world.conn.execute("SELECT n, counted, direct FROM counts, compared").fetchall() == [(60, 60, 60)]
+    assert "RUNNING" not in {each.status for name in ("counts", "compared") for each in world.trickle.history(name)}
+
+
+def test_a_full_member_reads_no_later_version_than_the_others(world: World, spark: SparkSession) -> None:
+    world.create("kept", "SELECT id, region FROM orders WHERE amount > 0")
+    world.create("counts", "SELECT count(*) AS n FROM kept")
+    world.create("ranks", "SELECT id, rank() OVER (ORDER BY id) AS place FROM kept ", mode="FULL")
+    members = [world.ids["counts"], world.ids["ranks"]]
+    world.run("INSERT INTO orders VALUES (999, 1, 1)")
+    with tick(world.dsn) as at:
+        world.refresher.refresh(world.ids["kept"], tick=at)
+        with refreshed_amid(world, spark, "kept"), pytest.raises(NotInTick, match="refreshed meanwhile"):
+            world.refresher.refresh_together(members, at)
+    assert [each.status for each in world.trickle.history("ranks", 1)] == ["SKIPPED"]
+    with tick(world.dsn) as at:
+        world.refresher.refresh_together(members, at)
+        assert [world.differing(name, at) for name in ("counts", "ranks")] == [[], []]
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["committed", "failed"])
+def test_a_large_group_leaves_no_staging_tables(world: World, monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    """Its writer has them locked until the end: whoever drops one sooner waits for ever."""
+    monkeypatch.setattr(plan, "SMALL_CHANGES", -1)
+    world.create("totals", "SELECT region, sum(amount) AS total FROM orders GROUP BY region")
+    world.create("inverse", "SELECT region, 100 / (total - 1) AS part FROM totals")
+    world.refresher.connections().aside.execute("SET lock_timeout = '20s'")
+    world.run(f"INSERT INTO orders VALUES (999, 9, {1 if fails else 2})")
+    with tick(world.dsn) as at, pytest.raises(StateError) if fails else nullcontext():
+        world.refresher.refresh_together([world.ids["totals"], world.ids["inverse"]], at)
+    assert world.conn.execute("SELECT relname FROM pg_class WHERE relname LIKE 'stage\\_%'").fetchall() == []
+    assert world.trickle.history("totals", 1)[0].status == ("SKIPPED" if fails else "COMPLETED")
+
+
+def test_auto_that_must_be_computed_in_full_is_refreshed_by_itself(world: World) -> None:
+    """A delta meets a pair of rows that the present does not have; that is no failure of the group's."""
+    world.run("CREATE TABLE a (k int, x int)", "INSERT INTO a VALUES (1, 5)")
+    world.run("CREATE TABLE b (k int, y int)", "INSERT INTO b VALUES (1, 0)")
+    world.create("copied", "SELECT k, x FROM a", mode="AUTO")
+    world.create("divided", "SELECT a.k, 100 / (a.x - b.y) AS z FROM a JOIN b ON a.k = b.k", mode="AUTO")
+    world.run("UPDATE a SET x = 1", "UPDATE b SET y = 5")
+    with tick(world.dsn) as at, pytest.raises(NotInTick, match="division by zero") as outside:
+        world.refresher.refresh_together([world.ids["copied"], world.ids["divided"]], at)
+    assert outside.value.pgt_id == world.ids["divided"]
+    for name in ("copied", "divided"):
+        assert world.trickle.status(name)[0].consecutive_errors == 0
+        assert world.trickle.history(name, 1)[0].status == "SKIPPED"
+    assert world.refresher.refresh(world.ids["divided"]).action == "FULL"
+    with tick(world.dsn) as at:
+        world.refresher.refresh_together([world.ids["copied"], world.ids["divided"]], at)
+        assert [world.differing(name, at) for name in ("copied", "divided")] == [[], []]
+
+
+def test_a_group_that_waits_for_the_decoder_in_vain_says_so_of_each(world: World, mover: Moving) -> None:
+    world.create("names", "SELECT id, name FROM regions")
+    world.create("amounts", "SELECT id, amount FROM orders")
+    world.run("ALTER TABLE orders REPLICA IDENTITY FULL")
+    source = table_of(world.conn, "orders").oid
+    mover.to(source, Mode.WAL)
+    mover.stop()
+    world.run("UPDATE regions SET name = name || '!'", "UPDATE orders SET amount = amount + 1")
+    hasty = Refresher(world.dsn, Settings(decoder_wait_timeout=1), world.refresher.session)
+    with tick(world.dsn) as at:
+        results = hasty.refresh_together([world.ids["names"], world.ids["amounts"]], at)
+    hasty.close()
+    assert {result.action for result in results.values()} == {"SKIP"}
+    for name in ("names", "amounts"):
+        last, before = world.trickle.history(name, 2)
+        assert (last.status, last.reason) == ("SKIPPED", results[world.ids[name]].reason)
+        assert "decoder" in str(last.reason)
+        assert before.initiated_by == "INITIAL"
+    handover.back_lossy(world.conn, source, "the test ends")
+
+
+@contextmanager
+def refreshed_amid(world: World, spark: SparkSession, name: str) -> Iterator[None]:
+    """Another session writes an order and refreshes that table, once the first member of a group is done."""
+    done = False
+
+    def reach(place: str) -> None:
+        nonlocal done
+        if place == "after-commit" and not done:
+            done = True
+            world.run("INSERT INTO orders VALUES (1000, 1, 1)")
+            other = Refresher(world.dsn, Settings(), lambda: spark)
+            assert other.refresh(world.ids[name]).action == "DIFFERENTIAL"
+            other.close()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(failpoints, "reach", reach)
+        yield
+    assert done
