@@ -98,9 +98,7 @@ def redefine(
             _require_eligible(connection, compiled, mode, stream.requested_cdc_mode, settings)
         prepared = prepare(connection, stream.pgt_id, stream.pgt_schema, stream.pgt_name, compiled)
         before = [dependency.source_relid for dependency in catalog.dependencies(connection, stream.pgt_id)]
-        for other in set(catalog.circle(connection, stream.pgt_id)) - {
-            stream.pgt_id
-        }:  # they keep no state of their own
+        for other in catalog.circle(connection, stream.pgt_id):  # in a circle they keep no state to go on from
             record.mark_reinit(connection, other, f"{stream}, which it was in a circle with, was defined anew")
         _fit_storage(connection, stream, prepared, may_change=query is not None)
         state.drop(connection, stream.pgt_id)

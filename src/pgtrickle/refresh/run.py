@@ -139,7 +139,10 @@ class Refresher:
         known = at_hand(self.compiled, stream)
         if known is not None:
             return known
-        prepared = load(self.connections().aside, stream)
+        aside = self.connections().aside
+        with aside.transaction():
+            db.execute(aside, f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")  # someone may hold a source for long
+            prepared = load(aside, stream)
         self.compiled[stream.pgt_id] = (_version(stream), prepared)
         return prepared
 
