@@ -40,6 +40,9 @@ SESSION_SETTINGS: Final[dict[str, str]] = {
 OWN_PATH: Final = "pg_catalog, pg_temp"
 """A path on which no one else can put a function or an operator that fits our calls better than PostgreSQL's own."""
 
+LOCK_TIMEOUT: Final = "10s"
+"""How long a refresh waits for a table that someone else holds."""
+
 _SECRETS = ("password", "sslpassword")
 
 

@@ -141,7 +141,7 @@ class Refresher:
             return known
         aside = self.connections().aside
         with aside.transaction():
-            db.execute(aside, f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")  # someone may hold a source for long
+            db.execute(aside, f"SET LOCAL lock_timeout = '{db.LOCK_TIMEOUT}'")  # someone may hold a source for long
             prepared = load(aside, stream)
         self.compiled[stream.pgt_id] = (_version(stream), prepared)
         return prepared

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from pgtrickle.refresh.stages import StageRunner
 
 _MOST_REDEFINITIONS = 3
-_LOCK_TIMEOUT = "10s"
 _MANY_CHANGES = 1000
 """With so many the time a differential refresh takes follows their number: fewer cost what starting it costs."""
 CHANGED = "the definition of a source changed"
@@ -196,7 +195,7 @@ class Refresh(Account):
         with reader.transaction():
             if lockable:
                 tables = ", ".join(table.qualified for table in lockable)
-                db.execute(reader, f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")  # utility: takes no snapshot yet
+                db.execute(reader, f"SET LOCAL lock_timeout = '{db.LOCK_TIMEOUT}'")  # utility: takes no snapshot yet
                 try:
                     db.execute(reader, f"LOCK TABLE {tables} IN ACCESS SHARE MODE")
                 except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:

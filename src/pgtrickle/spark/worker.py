@@ -23,9 +23,6 @@ from pgtrickle.postgres.wire import WEIGHT
 Batches = Iterator[pa.RecordBatch]
 _kept: dict[str, adbc.Connection] = {}
 
-LOCK_TIMEOUT = "10s"
-"""For DDL that waits for the refresh's own reader, which waits for us: PostgreSQL does not see that circle."""
-
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -61,7 +58,8 @@ def _connection(dsn: str) -> adbc.Connection:
     with connection.cursor() as cursor:
         cursor.execute(db.session_sql())
         cursor.fetchall()
-        cursor.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'")
+        # DDL may wait for the refresh's reader, which waits for us: PostgreSQL does not see that circle
+        cursor.execute(f"SET lock_timeout = '{db.LOCK_TIMEOUT}'")
     _kept[dsn] = connection
     return connection
 
