@@ -111,5 +111,9 @@ def test_a_change_at_several_places_is_counted_once() -> None:
     found = growth(joined(one, other), {A.oid})
     assert found is not None
     assert sorted(term.sign for term in found.terms) == [-1, 1, 1]
+    keys = grouped(one, one.columns)
+    renamed = Project((names.column(INT),), keys, (Expr(keys.names[0], keys.names),))
+    twice = joined(keys, renamed)
+    assert growth(grouped(twice, twice.columns), {A.oid}) is None, "a part that is used twice"
     many = joined(joined(one, other), joined(third, scan(names, A, "x")))
     assert growth(many, {A.oid}) is None, "more terms than it is worth"

@@ -18,7 +18,20 @@ from itertools import combinations
 
 from pgtrickle.delta.algebra import Changes
 from pgtrickle.query.expression import referenced
-from pgtrickle.query.operators import Aggregate, Filter, InnerJoin, Operator, Project, Scan, UnionAll, walk
+from pgtrickle.query.operators import (
+    Aggregate,
+    Expand,
+    Filter,
+    InnerJoin,
+    Match,
+    MatchKind,
+    Operator,
+    Project,
+    Scan,
+    TopK,
+    UnionAll,
+    walk,
+)
 
 _MOST_PLACES = 3
 """With more places the terms, one for each set of them, cost more than the whole query."""
@@ -45,7 +58,7 @@ def obstacle(tree: Operator, tables: Collection[int]) -> Operator | None:
     if not _places(tree, tables):
         return None
     match tree:
-        case Scan() | Filter() | Project() | InnerJoin() | UnionAll():
+        case Scan() | Filter() | Project() | Expand() | InnerJoin() | Match(kind=MatchKind.SEMI) | UnionAll():
             pass
         case Aggregate(keys=keys, calls=()) if keys:  # DISTINCT
             pass
@@ -59,12 +72,18 @@ def name(operator: Operator) -> str:
     if isinstance(operator, Aggregate):
         functions = dict.fromkeys(call.function for call in operator.calls)
         return f"aggregate {', '.join(functions)}" if functions else "aggregate without GROUP BY"
+    if isinstance(operator, Match):
+        return f"{operator.kind.name.lower()} join"
+    if isinstance(operator, TopK):
+        return "first rows (LIMIT, DISTINCT ON)"
     return re.sub(r"(?<!^)(?=[A-Z])", " ", type(operator).__name__).lower()
 
 
 def growth(tree: Operator, changed: Collection[int]) -> Growth | None:
     """What a monotone query gains when these tables have gained rows; None if there is no cheap way to tell."""
     places = _places(tree, changed)
+    if len(set(places)) < len(places):  # a part of the tree that is used twice: its places cannot be told apart
+        return None
     if _is_distinct(tree):
         return Growth(tuple(_terms(tree, places, 1)), distinct=True)
     if len(places) <= _MOST_PLACES and _is_linear(tree, changed):
@@ -91,10 +110,10 @@ def _with_changes(tree: Operator, chosen: Collection[Scan]) -> Operator | None:
             touched = [branch for branch in branches if any(node in chosen for node in walk(branch))]
             below = _with_changes(touched[0], chosen) if len(touched) == 1 else None
             return None if below is None else replace(tree, branches=(below,))
-        case InnerJoin(left=left, right=right):
+        case InnerJoin(left=left, right=right) | Match(left=left, right=right):
             one, other = _with_changes(left, chosen), _with_changes(right, chosen)
             return None if one is None or other is None else replace(tree, left=one, right=other)
-        case Filter() | Project() | Aggregate():
+        case Filter() | Project() | Expand() | Aggregate():
             below = _with_changes(tree.input, chosen)
             return None if below is None else replace(tree, input=below)
     raise TypeError(f"{type(tree).__name__} is not monotone")
@@ -105,8 +124,13 @@ def _places(tree: Operator, tables: Collection[int]) -> tuple[Scan, ...]:
 
 
 def _is_linear(tree: Operator, changed: Collection[int]) -> bool:
-    """Whether each row comes from one row at each place: no duplicates are dropped on the way."""
-    return not any(isinstance(node, Aggregate) and _places(node, changed) for node in walk(tree))
+    """Whether each row comes from one row at each place: no duplicates are dropped on the way, and no row matches what
+    it matched before."""
+    return not any(
+        (isinstance(node, Aggregate) and _places(node, changed))
+        or (isinstance(node, Match) and _places(node.right, changed))
+        for node in walk(tree)
+    )
 
 
 def _is_distinct(tree: Operator) -> bool:
