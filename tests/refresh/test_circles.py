@@ -23,7 +23,7 @@ from pgtrickle.refresh.tick import tick
 from tests.conftest import fresh_database
 from tests.refresh.oracle import differing
 
-EXAMPLES = int(os.environ.get("PGTRICKLE_RANDOM_EXAMPLES", "12"))
+EXAMPLES = int(os.environ.get("PGTRICKLE_RANDOM_EXAMPLES", "6"))
 
 DIRECT = "SELECT src, dst FROM edge GROUP BY src, dst"
 REACH = (
