@@ -172,6 +172,12 @@ def place(server18: embedded.Server, tmp_path_factory: pytest.TempPathFactory) -
         yield made
 
 
+MODES_OF_TABLES = """
+SELECT DISTINCT cdc_mode FROM pgtrickle.pgt_change_tracking
+WHERE source_relid NOT IN (SELECT pgt_relid FROM pgtrickle.pgt_stream_tables)
+"""  # a stream table that others read stays with triggers
+
+
 def test_killed_at_each_step(place: Place) -> None:
     writers = Writers(place.dsn)
     try:
@@ -187,7 +193,7 @@ def test_killed_at_each_step(place: Place) -> None:
                 place.await_death(here.service)
         with place.served("") as here:
             all_is_well(here, writers)
-            assert here.rows("SELECT DISTINCT cdc_mode FROM pgtrickle.pgt_change_tracking") == [("WAL",)]
+            assert here.rows(MODES_OF_TABLES) == [("WAL",)]
             assert here.rows("SELECT pgt_name FROM pgtrickle.pgt_stream_tables WHERE consecutive_errors > 0") == []
             anew = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE action IN ('FULL', 'REINITIALIZE')"
             assert here.one(f"{anew} AND initiated_by <> 'INITIAL'") == 0
