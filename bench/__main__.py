@@ -9,10 +9,10 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import capture, refresh, ticks, wal
+from bench import capture, refresh, ticks, tpch, wal
 from bench.harness import Figure, server
 
-BENCHMARKS = {"capture": capture.run, "refresh": refresh.run, "ticks": ticks.run, "wal": wal.run}
+BENCHMARKS = {"capture": capture.run, "refresh": refresh.run, "ticks": ticks.run, "tpch": tpch.run, "wal": wal.run}
 RESULTS = Path(__file__).parent / "results"
 
 

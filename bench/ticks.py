@@ -82,7 +82,7 @@ def _idle(connection: Connection, trickle: Trickle, refreshes: Refreshes) -> Ite
         trickle.create_stream_table(
             f"more{place}", f"SELECT id, v FROM of_alone{place} WHERE v > {place}", schedule=NEVER
         )
-    taken = [_tick(connection, refreshes, None) for _ in range(WARM_UP + 4 * ROUNDS)]
+    taken = [tick(connection, refreshes, None) for _ in range(WARM_UP + 4 * ROUNDS)]
     yield Figure("a tick with 100 tables due and nothing changed", 1000 * median(taken[WARM_UP:]), "ms", "under 50")
     settings = Settings()
     refreshes.round(settings)
@@ -130,11 +130,11 @@ def _ticks(connection: Connection, refreshes: Refreshes, names: list[str], chang
     taken = []
     for _ in range(WARM_UP + ROUNDS):
         change()
-        taken.append(_tick(connection, refreshes, names))
+        taken.append(tick(connection, refreshes, names))
     return median(taken[WARM_UP:])
 
 
-def _tick(connection: Connection, refreshes: Refreshes, names: list[str] | None) -> float:
+def tick(connection: Connection, refreshes: Refreshes, names: list[str] | None) -> float:
     """One round with these tables due (all, if none are named): their data is made to look old."""
     connection.execute(
         "UPDATE pgtrickle.pgt_stream_tables SET data_timestamp = '2000-01-01'"

@@ -77,60 +77,67 @@ TABLES = (
         "l_linenumber",
     ),
 )
-_FIRST_FRESH = 1_000_000
+_FIRST_FRESH = 100_000_000
+_LARGE = frozenset({"part", "partsupp", "customer", "orders", "lineitem"})
 
 
-def window(number: int, rows: int) -> list[str]:
-    """The statements of one window: about `rows` rows of each table inserted, updated and deleted."""
-    return [statement for table in TABLES for statement in _changes(table, number, rows)]
+def window(number: int, rows: int, *, sample_percent: float = 100.0) -> list[str]:
+    """The statements of one window: about `rows` rows of each table inserted, updated and deleted.
+
+    Of large tables they are chosen among a sample of that size, since a hash of every row takes long.
+    """
+    return [statement for table in TABLES for statement in _changes(table, number, rows, sample_percent)]
 
 
-def _changes(table: TpchTable, number: int, rows: int) -> list[str]:
+def _changes(table: TpchTable, number: int, rows: int, sample_percent: float) -> list[str]:
     few = 1 if table.name in {"region", "nation"} else rows
+    sample = f" TABLESAMPLE BERNOULLI ({sample_percent}) REPEATABLE ({number})" if table.name in _LARGE else ""
+    source = f"{table.name}{sample}"
     return [
-        _insert(table, f"i{number}", few, _FIRST_FRESH + 1000 * number),
-        _update(table, f"u{number}", few, number),
-        _move(table, f"m{number}", _FIRST_FRESH + 1000 * number + 500),
-        _delete(table, f"d{number}", few, number),
+        _insert(table, _chosen(table, source, f"i{number}", few), _FIRST_FRESH + 1000 * number),
+        _update(table, source, f"u{number}", few, number),
+        _move(table, _chosen(table, source, f"m{number}", 1), _FIRST_FRESH + 1000 * number + 500),
+        _delete(table, source, f"d{number}", few, number),
     ]
 
 
-def _chosen(table: TpchTable, seed: str, rows: int, condition: str = "true") -> str:
-    """The keys of some rows."""
+def _chosen(table: TpchTable, source: str, seed: str, rows: int, condition: str = "true") -> str:
+    """The keys of some rows of the table, or of a sample of it."""
     keys = ", ".join(table.key)
     hashed = f"md5(ROW({keys})::text || '{seed}')"
-    return f"SELECT {keys} FROM {table.name} WHERE {condition} ORDER BY {hashed} LIMIT {rows}"
+    return f"SELECT {keys} FROM {source} WHERE {condition} ORDER BY {hashed} LIMIT {rows}"
 
 
-def _insert(table: TpchTable, seed: str, rows: int, first: int) -> str:
+def _insert(table: TpchTable, chosen: str, first: int) -> str:
     """Copies of some rows under a fresh key; an order's lines have the order's number."""
     columns = ", ".join((*table.key, *table.columns))
     values = ", ".join(
         f"{first} + row_number() OVER ()" if column == table.fresh else column
         for column in (*table.key, *table.columns)
     )
-    some = f"({', '.join(table.key)}) IN ({_chosen(table, seed, rows)})"
+    some = f"({', '.join(table.key)}) IN ({chosen})"
     return f"INSERT INTO {table.name} ({columns}) SELECT {values} FROM {table.name} WHERE {some}"
 
 
-def _update(table: TpchTable, seed: str, rows: int, number: int) -> str:
+def _update(table: TpchTable, source: str, seed: str, rows: int, number: int) -> str:
     """Some rows take the values that another row has in a third of their columns."""
     parts = min(3, len(table.columns))
     taken = [column for position, column in enumerate(table.columns) if position % parts == number % parts]
     keys = ", ".join(table.key)
-    donor = f"SELECT {', '.join(taken)} FROM {table.name} ORDER BY md5(ROW({keys})::text || 'from{seed}') LIMIT 1"
+    donor = f"SELECT {', '.join(taken)} FROM {source} ORDER BY md5(ROW({keys})::text || 'from{seed}') LIMIT 1"
     sets = ", ".join(f"{column} = donor.{column}" for column in taken)
-    return f"UPDATE {table.name} SET {sets} FROM ({donor}) AS donor WHERE ({keys}) IN ({_chosen(table, seed, rows)})"
+    chosen = _chosen(table, source, seed, rows)
+    return f"UPDATE {table.name} SET {sets} FROM ({donor}) AS donor WHERE ({keys}) IN ({chosen})"
 
 
-def _move(table: TpchTable, seed: str, key: int) -> str:
+def _move(table: TpchTable, chosen: str, key: int) -> str:
     """One row gets another key."""
     keys = ", ".join(table.key)
-    return f"UPDATE {table.name} SET {table.fresh} = {key} WHERE ({keys}) IN ({_chosen(table, seed, 1)})"
+    return f"UPDATE {table.name} SET {table.fresh} = {key} WHERE ({keys}) IN ({chosen})"
 
 
-def _delete(table: TpchTable, seed: str, rows: int, number: int) -> str:
+def _delete(table: TpchTable, source: str, seed: str, rows: int, number: int) -> str:
     """Some rows go; of the two small tables only what came before, so that the queries do not run dry."""
     keys = ", ".join(table.key)
     some = f"{table.fresh} >= {_FIRST_FRESH}" if table.name in {"region", "nation"} and number % 4 else "true"
-    return f"DELETE FROM {table.name} WHERE ({keys}) IN ({_chosen(table, seed, rows, some)})"
+    return f"DELETE FROM {table.name} WHERE ({keys}) IN ({_chosen(table, source, seed, rows, some)})"

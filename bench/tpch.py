@@ -1,0 +1,149 @@
+"""TPC-H, the 22 queries as stream tables: warm differential refreshes of small windows that change all eight tables,
+against `REFRESH MATERIALIZED VIEW` in the same run; all 22 in one tick; and how the times grow with the scale.
+
+Data is tpchgen-cli's. PGTRICKLE_BENCH_TPCH_SCALES names the scales, smallest first.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from tests.tpch import windows
+
+import pgtrickle
+from bench.harness import Connection, Figure, database, db, median, seconds
+from bench.ticks import NEVER, tick
+from pgtrickle.api import Trickle
+from pgtrickle.scheduler.refreshes import Refreshes
+
+SUITE = Path(windows.__file__).parent
+QUERIES = {path.stem: path.read_text() for path in sorted((SUITE / "queries").glob("q*.sql"))}
+GENERATOR = Path(sys.executable).with_name("tpchgen-cli")
+SCALES = tuple(os.environ.get("PGTRICKLE_BENCH_TPCH_SCALES", "0.1,1").split(","))
+ROWS = 15
+SAMPLE_PERCENT = 1.0
+"""The rows of a window are chosen among so many of a large table."""
+WARM_UP = 2
+ROUNDS = 3
+BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Of one query, in seconds: our differential refresh, and PostgreSQL's of a materialized view."""
+
+    ours: float
+    theirs: float
+
+
+def run(dsn: str) -> Iterator[Figure]:
+    found: dict[str, dict[str, Times]] = {}
+    for scale in SCALES:
+        with database(dsn, f"tpch_{scale.replace('.', '_')}") as own:
+            load(own, scale)
+            found[scale] = yield from measure(own, scale)
+    for smaller, larger in pairwise(SCALES):
+        for name in QUERIES:
+            growth = found[larger][name].ours / found[smaller][name].ours
+            yield Figure(f"{name}: growth of ours, scale {smaller} to {larger}", growth, "×", "at most 1.5")
+
+
+def load(dsn: str, scale: str) -> None:
+    """The eight tables with their usual indexes, filled by COPY."""
+    with tempfile.TemporaryDirectory(prefix="pgtrickle-tpch-") as data, db.connect(dsn) as connection:
+        subprocess.run([GENERATOR, "-s", scale, f"--output-dir={data}"], check=True, capture_output=True)
+        fill(connection, Path(data))
+
+
+def fill(connection: Connection, data: Path) -> None:
+    connection.execute(db.statement((SUITE / "schema.sql").read_text()))
+    with connection.cursor() as cursor:
+        for table in windows.TABLES:
+            into = db.statement(f"COPY {table.name} FROM STDIN (DELIMITER '|')")
+            with (data / f"{table.name}.tbl").open("rb") as file, cursor.copy(into) as copy:
+                while lines := file.readlines(BLOCK):
+                    copy.write(b"".join(lines).replace(b"|\n", b"\n"))
+    connection.execute(db.statement((SUITE / "indexes.sql").read_text()))
+    connection.execute("VACUUM ANALYZE")
+
+
+def measure(dsn: str, scale: str) -> Generator[Figure, None, dict[str, Times]]:
+    with db.connect(dsn) as connection, pgtrickle.connect(dsn) as trickle:
+        yield Figure(f"scale {scale}: create and populate all", seconds(lambda: create(connection, trickle)), "s")
+        times = by_window(connection, trickle)
+        yield from _one_by_one(scale, times)
+        together = median(list(_ticks(dsn, connection)))
+        all_theirs = sum(time.theirs for time in times.values())
+        yield Figure(f"scale {scale}: all 22 in one tick", together, "s")
+        yield Figure(f"scale {scale}: all 22 in one tick / theirs", together / all_theirs, "×", "at most 0.33")
+        different = [found for found in trickle.verify() if not found.equal]
+        assert not different, different
+    return times
+
+
+def create(connection: Connection, trickle: Trickle) -> None:
+    for name, query in QUERIES.items():
+        trickle.create_stream_table(name, query, schedule=NEVER, refresh_mode="DIFFERENTIAL")
+        connection.execute(db.statement(f"CREATE MATERIALIZED VIEW peer_{name} AS {query}"))
+
+
+def by_window(connection: Connection, trickle: Trickle) -> dict[str, Times]:
+    """Medians over windows; each is refreshed by us, query by query, and then by PostgreSQL."""
+    ours: dict[str, list[float]] = {name: [] for name in QUERIES}
+    theirs: dict[str, list[float]] = {name: [] for name in QUERIES}
+    for number in range(WARM_UP + ROUNDS):
+        change(connection, number)
+        for name in QUERIES:
+            taken = seconds(lambda name=name: _refresh(trickle, name))  # type: ignore[misc]
+            if number >= WARM_UP:
+                ours[name].append(taken)
+        if number >= WARM_UP:
+            for name in QUERIES:
+                again = db.statement(f"REFRESH MATERIALIZED VIEW peer_{name}")
+                theirs[name].append(seconds(lambda again=again: connection.execute(again)))  # type: ignore[misc]
+    return {name: Times(median(ours[name]), median(theirs[name])) for name in QUERIES}
+
+
+def _refresh(trickle: Trickle, name: str) -> None:
+    result = trickle.refresh_stream_table(name)
+    assert result.action == "DIFFERENTIAL", (name, result)
+
+
+def change(connection: Connection, number: int) -> None:
+    """About 15 rows of every table inserted, updated and deleted."""
+    for statement in windows.window(number, ROWS, sample_percent=SAMPLE_PERCENT):
+        connection.execute(db.statement(statement))
+
+
+def _one_by_one(scale: str, times: Mapping[str, Times]) -> Iterator[Figure]:
+    for name, time in times.items():
+        yield Figure(f"scale {scale}, {name}: differential refresh", time.ours * 1000, "ms", "under 1000")
+        yield Figure(f"scale {scale}, {name}: REFRESH MATERIALIZED VIEW", time.theirs * 1000, "ms")
+    ours, theirs = sum(t.ours for t in times.values()), sum(t.theirs for t in times.values())
+    yield Figure(f"scale {scale}: sum of ours", ours, "s")
+    yield Figure(f"scale {scale}: sum of theirs", theirs, "s")
+    yield Figure(f"scale {scale}: sum of ours / sum of theirs", ours / theirs, "×", "at most 0.5")
+    faster = sum(t.ours < t.theirs for t in times.values())
+    yield Figure(f"scale {scale}: queries of 22 that are faster than theirs", faster, "queries", "at least 12")
+    slow = sum(t.ours > 1.0 for t in times.values())
+    yield Figure(f"scale {scale}: queries over one second", slow, "queries", "none")
+
+
+def _ticks(dsn: str, connection: Connection) -> Iterator[float]:
+    """Times of ticks of the service in which all 22 are due."""
+    refreshes = Refreshes(dsn)
+    try:
+        for number in range(WARM_UP + ROUNDS):
+            change(connection, WARM_UP + ROUNDS + number)
+            taken = tick(connection, refreshes, list(QUERIES))
+            if number >= WARM_UP:
+                yield taken
+    finally:
+        refreshes.close()
