@@ -118,7 +118,7 @@ def _refresh(trickle: Trickle, name: str) -> None:
 
 def change(connection: Connection, number: int) -> None:
     """About 15 rows of every table inserted, updated and deleted."""
-    for statement in windows.window(number, ROWS, sample_percent=SAMPLE_PERCENT):
+    for statement in windows.lasting_window(number, ROWS, SAMPLE_PERCENT):
         connection.execute(db.statement(statement))
 
 

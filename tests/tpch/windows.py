@@ -5,6 +5,7 @@ Rows are chosen by a hash of their key and the window's number, so a window is t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -78,26 +79,46 @@ TABLES = (
     ),
 )
 _FIRST_FRESH = 100_000_000
+_SMALL = frozenset({"region", "nation"})
 _LARGE = frozenset({"part", "partsupp", "customer", "orders", "lineitem"})
 
 
-def window(number: int, rows: int, *, sample_percent: float = 100.0) -> list[str]:
-    """The statements of one window: about `rows` rows of each table inserted, updated and deleted.
-
-    Of large tables they are chosen among a sample of that size, since a hash of every row takes long.
-    """
-    return [statement for table in TABLES for statement in _changes(table, number, rows, sample_percent)]
+def window(number: int, rows: int) -> list[str]:
+    """The statements of one window: about `rows` rows of each table inserted, updated and deleted."""
+    return [statement for table in TABLES for statement in _changes(table, table.name, number, rows)]
 
 
-def _changes(table: TpchTable, number: int, rows: int, sample_percent: float) -> list[str]:
-    few = 1 if table.name in {"region", "nation"} else rows
-    sample = f" TABLESAMPLE BERNOULLI ({sample_percent}) REPEATABLE ({number})" if table.name in _LARGE else ""
-    source = f"{table.name}{sample}"
+def lasting_window(number: int, rows: int, percent: float) -> list[str]:
+    """A window for large data, and for many of them: regions and nations keep their names and keys, which queries ask
+    for (a nation goes to another region), and the rows of large tables are chosen among some percent."""
+    found = []
+    for table in TABLES:
+        if table.name in _SMALL:
+            found += _small_changes(table, number)
+        else:
+            sample = f" TABLESAMPLE BERNOULLI ({percent}) REPEATABLE ({number})" if table.name in _LARGE else ""
+            found += _changes(table, f"{table.name}{sample}", number, rows)
+    return found
+
+
+def _changes(table: TpchTable, source: str, number: int, rows: int) -> list[str]:
+    few = 1 if table.name in _SMALL else rows
+    parts = min(3, len(table.columns))
+    taken = [column for position, column in enumerate(table.columns) if position % parts == number % parts]
     return [
         _insert(table, _chosen(table, source, f"i{number}", few), _FIRST_FRESH + 1000 * number),
-        _update(table, source, f"u{number}", few, number),
+        _update(table, taken, source, f"u{number}", few),
         _move(table, _chosen(table, source, f"m{number}", 1), _FIRST_FRESH + 1000 * number + 500),
         _delete(table, source, f"d{number}", few, number),
+    ]
+
+
+def _small_changes(table: TpchTable, number: int) -> list[str]:
+    taken = [column for column in table.columns if not column.endswith("_name")]
+    return [
+        _insert(table, _chosen(table, table.name, f"i{number}", 1), _FIRST_FRESH + number),
+        _update(table, taken, table.name, f"u{number}", 1),
+        f"DELETE FROM {table.name} WHERE {table.fresh} = {_FIRST_FRESH + number}",
     ]
 
 
@@ -119,10 +140,8 @@ def _insert(table: TpchTable, chosen: str, first: int) -> str:
     return f"INSERT INTO {table.name} ({columns}) SELECT {values} FROM {table.name} WHERE {some}"
 
 
-def _update(table: TpchTable, source: str, seed: str, rows: int, number: int) -> str:
-    """Some rows take the values that another row has in a third of their columns."""
-    parts = min(3, len(table.columns))
-    taken = [column for position, column in enumerate(table.columns) if position % parts == number % parts]
+def _update(table: TpchTable, taken: Sequence[str], source: str, seed: str, rows: int) -> str:
+    """Some rows take the values that another row has in some columns."""
     keys = ", ".join(table.key)
     donor = f"SELECT {', '.join(taken)} FROM {source} ORDER BY md5(ROW({keys})::text || 'from{seed}') LIMIT 1"
     sets = ", ".join(f"{column} = donor.{column}" for column in taken)
@@ -139,5 +158,5 @@ def _move(table: TpchTable, chosen: str, key: int) -> str:
 def _delete(table: TpchTable, source: str, seed: str, rows: int, number: int) -> str:
     """Some rows go; of the two small tables only what came before, so that the queries do not run dry."""
     keys = ", ".join(table.key)
-    some = f"{table.fresh} >= {_FIRST_FRESH}" if table.name in {"region", "nation"} and number % 4 else "true"
+    some = f"{table.fresh} >= {_FIRST_FRESH}" if table.name in _SMALL and number % 4 else "true"
     return f"DELETE FROM {table.name} WHERE ({keys}) IN ({_chosen(table, source, seed, rows, some)})"
