@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from pgtrickle import failpoints
 from pgtrickle.apply import first, stage, state
@@ -16,7 +16,7 @@ from pgtrickle.db import Connection, scalar, statement
 from pgtrickle.errors import StateError
 from pgtrickle.model import quote
 from pgtrickle.postgres.weighted import Step, run_steps
-from pgtrickle.postgres.wire import WEIGHT, Wire, wire
+from pgtrickle.postgres.wire import WEIGHT
 from pgtrickle.query.operators import Operator, Scan, TopK
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.facts import ctid_ranges
@@ -24,11 +24,9 @@ from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.window import Window, copied, moved
 from pgtrickle.spark.evaluate import Evaluator
 from pgtrickle.spark.flow import Flow, KeepFirst, LandAggregate, LandResult, Merged, Physical, Place, Read, ReadResult
-from pgtrickle.spark.land import to_driver, to_staging
+from pgtrickle.spark.land import to_staging
 from pgtrickle.spark.parts import Part
-from pgtrickle.spark.worker import Snapshot
-
-_ARROW = {Wire.INTEGER: pa.int64(), Wire.BOOLEAN: pa.bool_(), Wire.TEXT: pa.string()}
+from pgtrickle.spark.worker import Snapshot, arrow_schema
 
 
 @dataclass(slots=True)
@@ -59,13 +57,11 @@ class StageRunner:
             for step in physical.stages:
                 match step:
                     case LandAggregate(number=number, input=flow, steps=steps):
-                        self._merge(number, self._land(evaluator.frame(flow), flow, steps))
+                        self._merge(number, self._land(evaluator, flow, steps))
                     case KeepFirst(number=number, top=top):
                         self._keep_first(number, top)
                     case LandResult(input=flow, steps=steps):
-                        few = self.whole or self.small  # then rows are added up where they land
-                        frame = evaluator.frame(flow) if few else evaluator.consolidated(flow)
-                        return self._land(frame, flow, steps)
+                        return self._land(evaluator, flow, steps, consolidate=not self.whole)
                     case ReadResult(sql=sql):
                         return sql
         finally:
@@ -89,11 +85,12 @@ class StageRunner:
     def _ranges(self, table: str, parts: int) -> list[str]:
         return ctid_ranges(self.connections.reader, table, parts)
 
-    def _land(self, frame: DataFrame, flow: Flow, steps: tuple[Step, ...]) -> str:
-        """Brings a flow's rows into PostgreSQL; returns SQL of them after the steps."""
+    def _land(self, evaluator: Evaluator, flow: Flow, steps: tuple[Step, ...], *, consolidate: bool = False) -> str:
+        """Brings a flow's rows into PostgreSQL; returns SQL of them after the steps. Equal rows are added up where they
+        land, or, of many, before if `consolidate` asks for it."""
         self._landings += 1
         if self.small:
-            rows = to_driver(frame)
+            rows = evaluator.rows(flow)
             failpoints.reach("spark-done")
             table = stage.land_arrow(
                 self.connections.writer, f"pgt_land_{self.prepared.pgt_id}_{self._landings}", flow.columns, rows
@@ -103,6 +100,7 @@ class StageRunner:
         table = stage.create_staging(self.connections.aside, self.prepared.pgt_id, flow.columns)
         self._staging.append(table)
         failpoints.reach("staging-created")
+        frame = evaluator.consolidated(flow) if consolidate else evaluator.frame(flow)
         landed = to_staging(frame, self.snapshot.dsn, table)
         failpoints.reach("staged")
         counted = f"FROM {table} WHERE attempt = ANY ('{{{', '.join(map(str, landed.attempts))}}}'::bigint[])"
@@ -141,10 +139,9 @@ class StageRunner:
     def _read_here(self, flow: Read | Merged) -> pa.Table:
         """A leaf's rows: at the snapshot, or, of an aggregate below, from the transaction where alone they exist."""
         rows = self._source(flow).execute(statement(flow.sql)).fetchall()
-        types = [_ARROW[wire(column.type)] for column in flow.columns] + [pa.int64()]
-        names = [column.name for column in flow.columns] + [WEIGHT]
-        values = list(zip(*rows, strict=True)) if rows else [()] * len(names)
-        return pa.table({n: pa.array(list(v), t) for n, v, t in zip(names, values, types, strict=True)})
+        schema = arrow_schema(flow.columns)
+        values = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+        return pa.table([pa.array(list(v), field.type) for v, field in zip(values, schema, strict=True)], schema=schema)
 
     def _source(self, flow: Read | Merged) -> Connection:
         return self.connections.writer if isinstance(flow, Merged) else self.window.connection(flow.place)

@@ -1,8 +1,8 @@
 """A flow as a Spark DataFrame. The only place that builds DataFrames; called by `refresh/stages.py`.
 
-Small windows take the short path: the driver reads them, a local frame is one partition, and equal rows are added
-up where they land, so most refreshes are one task with no shuffle. Large ones are read, and added up, by tasks. A flow
-that several others use is computed once.
+Small windows take the short path: the driver reads them, one job of `recipe.py` has all questions asked, and equal rows
+are added up where they land. Large ones are read, and added up, by tasks. A flow that several others use is computed
+once.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from pyspark.sql import functions as F
 from pgtrickle.postgres.wire import WEIGHT, quote_spark, spark_schema
 from pgtrickle.spark import worker
 from pgtrickle.spark.flow import RANGE, Concat, Flow, HashJoin, Lookup, Merged, Place, Read, Together
+from pgtrickle.spark.land import to_driver
+from pgtrickle.spark.recipe import Cook, follow_all
 
 _SIDE = "side"
 _OTHER_WEIGHT = "other_w"
@@ -34,9 +36,20 @@ class Evaluator:
     small: bool
     read_here: Callable[[Read | Merged], pa.Table]
     ranges: Callable[[str], list[str]]
+    _cook: Cook = field(init=False)
     _frames: dict[Flow, DataFrame] = field(default_factory=dict)
     _uses: Counter[Flow] = field(default_factory=Counter)
     _kept: list[DataFrame] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._cook = Cook(self.read_here)
+
+    def rows(self, flow: Flow) -> pa.Table:
+        """The rows of a small flow: by recipes if there are any for it, or else of its frame."""
+        terms = self._cook.terms(flow)
+        if terms is None:
+            return to_driver(self.frame(flow))
+        return follow_all(self.session, self.snapshot, terms, flow)
 
     def expect(self, flows: Iterable[Flow]) -> None:
         """Tells beforehand which flows will be asked for, so that shared ones are kept."""

@@ -7,7 +7,7 @@ by `evaluate.py` and `land.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -17,11 +17,13 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from pgtrickle import db
+from pgtrickle.model import Column
 from pgtrickle.postgres.copy import copy_arrow
-from pgtrickle.postgres.wire import WEIGHT
+from pgtrickle.postgres.wire import WEIGHT, Wire, wire
 
 Batches = Iterator[pa.RecordBatch]
 _kept: dict[str, adbc.Connection] = {}
+_ARROW = {Wire.INTEGER: pa.int64(), Wire.BOOLEAN: pa.bool_(), Wire.TEXT: pa.string()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,12 @@ def _alive(connection: adbc.Connection) -> bool:
     return True
 
 
+def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
+    """The Arrow schema of rows with these columns and a weight."""
+    fields = [(column.name, _ARROW[wire(column.type)]) for column in columns]
+    return pa.schema([*fields, (WEIGHT, pa.int64())])
+
+
 def read_queries(snapshot: Snapshot) -> Callable[[Batches], Batches]:
     """Runs each query of the one-column rows it is given, and yields their rows."""
 
@@ -95,7 +103,7 @@ def look_up(snapshot: Snapshot, sql: str, *, whole: bool = False) -> Callable[[B
         with snapshot.cursor() as cursor:
             for batch in _together(batches) if whole else batches:
                 if batch.num_rows:
-                    cursor.execute(sql, parameters=_arrays(batch.columns))
+                    cursor.execute(sql, parameters=arrays(batch.columns))
                     yield from cursor.fetch_record_batch()
 
     return run
@@ -122,13 +130,13 @@ def send_together(snapshot: Snapshot, sql: str, columns: list[list[str]], side: 
         if not parts[0].num_rows:
             return
         with snapshot.cursor() as cursor:
-            cursor.execute(sql, parameters=_arrays([c.combine_chunks() for part in parts for c in part.columns]))
+            cursor.execute(sql, parameters=arrays([c.combine_chunks() for part in parts for c in part.columns]))
             yield from cursor.fetch_record_batch()
 
     return run
 
 
-def _arrays(columns: list[pa.Array]) -> pa.RecordBatch:
+def arrays(columns: list[pa.Array]) -> pa.RecordBatch:
     """One row whose values are the columns, as arrays."""
     lists = [pa.ListArray.from_arrays(pa.array([0, len(column)], pa.int32()), column) for column in columns]
     return pa.RecordBatch.from_arrays(lists, names=[f"p{position}" for position in range(len(lists))])
