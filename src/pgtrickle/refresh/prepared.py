@@ -15,6 +15,7 @@ from pgtrickle.model import Column, PgType, Table
 from pgtrickle.postgres.aggregate import key_columns
 from pgtrickle.postgres.weighted import chain
 from pgtrickle.query.compile import Compiled
+from pgtrickle.query.looks import is_whole_number
 from pgtrickle.query.operators import Aggregate, InnerJoin, LeftJoin, Match, Operator, TopK, walk
 from pgtrickle.spark.full import numbered
 
@@ -69,7 +70,9 @@ def _state_table(connection: Connection, pgt_id: int, number: int, aggregate: Ag
     keys = key_columns(aggregate)
     positions = _hashable_positions(connection, keys)
     hashable = frozenset(key.name for position, key in enumerate(keys) if position in positions)
-    looks_differ = any(_may_look_different(connection, key.type) for key in keys)
+    looks_differ = any(
+        _may_look_different(connection, key.type) and not is_whole_number(aggregate.input, key.name) for key in keys
+    )
     return StateTable(pgt_id, number, aggregate, hashable, looks_differ)
 
 
