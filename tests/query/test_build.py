@@ -9,9 +9,11 @@ from typing import Any
 import psycopg
 import pytest
 
+from pgtrickle.postgres.keyed import groups_by_key
 from pgtrickle.query import render, support
 from pgtrickle.query.compile import compile_query
 from pgtrickle.query.explain import tree as explained
+from pgtrickle.query.looks import is_whole_number
 from pgtrickle.query.operators import Aggregate, Filter, InnerJoin, Operator, Project, Scan, UnionAll, walk
 
 Shop = psycopg.Connection[Any]
@@ -19,9 +21,9 @@ Shop = psycopg.Connection[Any]
 EQUAL = tuple((Path(__file__).parent / "equal.sql").read_text().split("\n\n")[1:])
 
 
-def difference(shop: Shop, query: str, tree: Operator) -> list[tuple[Any, ...]]:
+def difference(shop: Shop, query: str, tree: Operator, ours: str | None = None) -> list[tuple[Any, ...]]:
     """What one has and the other has not, as text: EXCEPT ALL both ways."""
-    ours, theirs = render.select(tree), query
+    ours, theirs = ours or render.select(tree), query
     names = ", ".join(f"x{index}" for index in range(len(tree.columns)))
     images = " || '|' || ".join(f"coalesce(x{index}::text, 'NULL')" for index in range(len(tree.columns)))
     one, other = (f"SELECT {images} FROM ({text}) AS q ({names})" for text in (ours, theirs))
@@ -41,10 +43,17 @@ def shapes(tree: Operator) -> Iterator[str]:
 
 
 def test_the_tree_gives_what_the_query_gives(shop: Shop, subtests: pytest.Subtests) -> None:
+    asked_by_key: set[str] = set()
+
+    def always(scan: Scan, attribute: str) -> bool:
+        asked_by_key.add(f"{scan.table.name}.{attribute}")
+        return True
+
     for query in EQUAL:
         with subtests.test(query=query):
             tree = compiled(shop, query)
             assert difference(shop, query, tree) == []
+            assert difference(shop, query, tree, render.select(tree, leaf=groups_by_key(always))) == []
             assert isinstance(tree, Project)
             analysis = compile_query(shop, query).analysis
             assert [(c.label, c.type) for c in tree.columns] == [(c.name, c.type) for c in analysis.columns]
@@ -52,6 +61,19 @@ def test_the_tree_gives_what_the_query_gives(shop: Shop, subtests: pytest.Subtes
             read = {(name, s.table, a) for s in scans for name, a in zip(s.names, s.attributes, strict=True)}
             assert len({name for name, _, _ in read}) == len(read), "a column is of one table"
             assert explained(tree)
+    assert {"customers.region", "orders.customer", "items.order_id"} <= asked_by_key
+
+
+def test_a_key_that_is_a_whole_number_has_one_look(shop: Shop) -> None:
+    def of_key(key: str) -> bool:
+        tree = compiled(shop, f"SELECT k, count(*) FROM (SELECT {key} AS k FROM orders) o WHERE k > 0 GROUP BY k")
+        [grouped] = [node for node in walk(tree) if isinstance(node, Aggregate)]
+        return is_whole_number(grouped.input, grouped.keys[0])
+
+    assert of_key("extract(year FROM placed AT TIME ZONE 'UTC')")
+    assert not of_key("extract(second FROM placed AT TIME ZONE 'UTC')")
+    assert not of_key("extract(year FROM placed AT TIME ZONE 'UTC') * 1.0")
+    assert not of_key("id::numeric")
 
 
 def test_compiling_leaves_nothing_behind(shop: Shop) -> None:

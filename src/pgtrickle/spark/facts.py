@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -9,6 +10,7 @@ from pgtrickle.model import quote
 from pgtrickle.query.operators import Equality, Scan
 
 _LOOKUP_SECONDS = 30e-6  # one indexed probe, rows back included
+_ROW_BY_INDEX_SECONDS = 1e-6  # one more row of a probe, that stays in the server
 _SCAN_IN_SERVER_SECONDS = 0.3e-6  # one row, read by PostgreSQL for a batch without an index
 _SCAN_TO_SPARK_SECONDS = 3e-6  # one row, carried to Spark and joined there
 _SPARK_JOIN_SECONDS = 0.5  # the shuffle a scan needs
@@ -71,6 +73,18 @@ def read_cost(facts: Facts, delta_rows: float, scans: tuple[Scan, ...], keys: tu
     by_index = delta_rows * ROWS_PER_UNKNOWN_VALUE * _LOOKUP_SECONDS
     missing = _missing_index(facts, scans, keys) if by_index < min(by_lookup, by_scan) else None
     return ReadCost(by_lookup, by_scan, 1.0 if keys else largest, None, missing)
+
+
+def group_cost(facts: Facts, scan: Scan, by: str) -> float:
+    """Cost of the rows of one group of a table, found by a column's value; infinite without an index on it."""
+    table = facts.tables.get(scan.table.oid)
+    per_value = table.indexed.get(by) if table else None
+    return math.inf if per_value is None else _LOOKUP_SECONDS + per_value * _ROW_BY_INDEX_SECONDS
+
+
+def scan_cost(facts: Facts, scan: Scan) -> float:
+    """Cost of all rows of a table, read in the server."""
+    return facts.rows(scan.table.oid) * _SCAN_IN_SERVER_SECONDS
 
 
 def _missing_index(facts: Facts, scans: tuple[Scan, ...], keys: tuple[Equality, ...]) -> str | None:

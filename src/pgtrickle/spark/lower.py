@@ -13,6 +13,7 @@ divided, since its state is merged once: where that would be needed, the plan is
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -20,6 +21,7 @@ from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus
 from pgtrickle.delta.differentiate import differentiate
 from pgtrickle.model import Table, quote
 from pgtrickle.postgres import matching
+from pgtrickle.postgres.keyed import groups_by_key
 from pgtrickle.postgres.weighted import Group, Step, chain, join, join_each, kept_rows, rename, run_steps, weigh
 from pgtrickle.postgres.wire import WEIGHT, receive_arrays, send_rows
 from pgtrickle.query import render
@@ -35,7 +37,7 @@ from pgtrickle.query.operators import (
     UnionAll,
     walk,
 )
-from pgtrickle.spark.facts import Facts, ReadCost, read_cost
+from pgtrickle.spark.facts import Facts, ReadCost, group_cost, read_cost, scan_cost
 from pgtrickle.spark.flow import (
     Choice,
     Flow,
@@ -175,7 +177,7 @@ class _DeltaLowering:
                 relation, columns = run_steps(relation, (met,)), met.columns
                 continue
             operand = met.side.operator
-            other, at_hand = self._at_hand(operand)
+            other, at_hand = self._at_hand(operand, flow, met.on.equalities)
             self._choose_lookup(operand, flow, met.on.equalities, at_hand)
             own = self._to(met.side, part, at_hand)
             names = [column.name for column in columns]
@@ -210,7 +212,7 @@ class _DeltaLowering:
         if not isinstance(side, After | Before):
             raise TypeError("the right side of a join of a delta is no delta")
         flow = self._flow(node.left, (), part)
-        right, at_hand = self._at_hand(side.operator)
+        right, at_hand = self._at_hand(side.operator, flow, node.equalities)
         self._choose_lookup(side.operator, flow, node.equalities, at_hand)
         columns = steps[-1].columns if steps else node.columns
         received = receive_arrays(flow.columns)
@@ -226,14 +228,15 @@ class _DeltaLowering:
         """What a delta of the right side changes for the rows of the left side that it matches."""
         flow = self._flow(node.delta, (), part)
         sent = [flow]
-        left, left_at_hand = self._at_hand(node.left.operator)
-        self._choose_lookup(node.left.operator, flow, flipped(node.join.equalities), left_at_hand)
+        keys_of_left = flipped(node.join.equalities)
+        left, left_at_hand = self._at_hand(node.left.operator, flow, keys_of_left)
+        self._choose_lookup(node.left.operator, flow, keys_of_left, left_at_hand)
         lefts = [left]
         own = self._to(node.left, part, left_at_hand)
         if own is not None:
             sent.append(own.flow)
             lefts.append(_sent_last(sent, own.sign))
-        right, right_at_hand = self._at_hand(node.join.right)
+        right, right_at_hand = self._at_hand(node.join.right, flow, node.join.equalities)
         lacking = self._lacking(node.join.right, part, right_at_hand, sent)
         keys = matching.usable_keys(node.join)
         joined = matching.rematch(node.join, lefts, right, receive_arrays(flow.columns), keys, lacking)
@@ -270,36 +273,42 @@ class _DeltaLowering:
         plan = differentiate(operand, self.changed.within(between.part))
         return None if is_empty(plan) else (plan, between.part, between.sign)
 
-    def _at_hand(self, operand: Operator) -> tuple[str, Point]:
-        """An operand's rows, weighted, and of when they are: state is of the start, tables are of the snapshot."""
+    def _at_hand(self, operand: Operator, flow: Flow, keys: tuple[Equality, ...]) -> tuple[str, Point]:
+        """An operand's rows, weighted, and of when they are: state is of the start, tables are of the snapshot.
+
+        They are to be found for the rows of `flow` by `keys`.
+        """
         core, steps = chain(operand)
         if isinstance(core, Aggregate | TopK):
             kept = kept_rows(core, self.names.state(numbered(self.tree)[core]))
             return run_steps(weigh(kept, core.names), steps), Point.START
-        return weigh(render.select(operand), operand.names), Point.SNAPSHOT
+        cost = read_cost(self.facts, flow.rows, _scans(operand), keys)
+        found = flow.rows * cost.rows_per_key if cost.index else math.inf
+        leaf = groups_by_key(lambda scan, by: found * group_cost(self.facts, scan, by) < scan_cost(self.facts, scan))
+        return weigh(render.select(operand, leaf=leaf), operand.names), Point.SNAPSHOT
 
     def _choose_lookup(self, operand: Operator, flow: Flow, keys: tuple[Equality, ...], at_hand: Point) -> None:
         if at_hand is Point.SNAPSHOT:
-            scans = tuple(node for node in walk(operand) if isinstance(node, Scan))
+            scans = _scans(operand)
             self._choose(operand, "lookup", read_cost(self.facts, flow.rows, scans, keys), flow)
         else:
             self.choices.append(Choice(_tables(operand), "lookup", "in the aggregate's state"))
 
     def _finds_by_key(self, operand: Operator, keys: tuple[Equality, ...], at_hand: Point) -> bool:
         """Whether an index finds an operand's rows by the keys; state has one on each key."""
-        scans = tuple(node for node in walk(operand) if isinstance(node, Scan))
+        scans = _scans(operand)
         is_state = at_hand is Point.START
         return bool(keys) and (is_state or read_cost(self.facts, 1.0, scans, keys).index is not None)
 
     def _state(self, flow: Flow, operand: Operator, on: On, steps: tuple[Step, ...]) -> Flow:
         """The delta joined with what an aggregate was before the window."""
-        relation, _ = self._at_hand(operand)
+        relation, _ = self._at_hand(operand, flow, on.equalities)
         self.choices.append(Choice(_tables(operand), "lookup", "in the aggregate's state"))
         return self._lookup(flow, relation, operand, on, steps, rows_per_key=1.0)
 
     def _tables(self, flow: Flow, operand: Operator, on: On, steps: tuple[Step, ...]) -> Flow:
         """The delta joined with an operand at the snapshot, by lookup or scan."""
-        scans = tuple(node for node in walk(operand) if isinstance(node, Scan))
+        scans = _scans(operand)
         cost = read_cost(self.facts, flow.rows, scans, on.equalities)
         keys = spark_keys(on.equalities, flow.columns + operand.columns)
         if any(isinstance(node, Aggregate | TopK) for node in walk(operand)):
@@ -358,4 +367,8 @@ def _names(operand: Operator) -> str:
 
 
 def _tables(operand: Operator) -> tuple[Table, ...]:
-    return tuple(node.table for node in walk(operand) if isinstance(node, Scan))
+    return tuple(scan.table for scan in _scans(operand))
+
+
+def _scans(operand: Operator) -> tuple[Scan, ...]:
+    return tuple(node for node in walk(operand) if isinstance(node, Scan))
