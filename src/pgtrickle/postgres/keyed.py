@@ -1,7 +1,8 @@
 """SQL of a join with groups that asks for them one by one. Pure; called by `spark/lower.py` for what few rows look up.
 
 PostgreSQL computes all groups of a subquery before it joins them. Asked for row by row, with the row's key inside, it
-reads the rows of one group, by an index on the key: much better for few rows, and much worse for many.
+reads the rows of one group, by an index on the key: much better for few rows, and much worse for many. A group without
+keys is the other way round: it is the same for all rows, and computed once.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from pgtrickle.query.operators import Aggregate, InnerJoin, LeftJoin, Operator, 
 
 def groups_by_key(worthwhile: Callable[[Scan, str], bool]) -> render.Leaf:
     """Renders the joins whose right side is groups of a table by a key that the join gives, if that is `worthwhile` for
-    the table and the key's attribute."""
+    the table and the key's attribute; and groups without keys."""
 
     def leaf(node: Operator) -> str | None:
+        if isinstance(node, Aggregate) and not node.keys:
+            whole = render.select(node, leaf=lambda below: None if below is node else leaf(below))
+            return f"WITH once AS MATERIALIZED ({whole}) SELECT * FROM once"
         if not isinstance(node, InnerJoin | LeftJoin) or node.condition is None:
             return None
         key = _key(node)
