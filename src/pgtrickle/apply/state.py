@@ -93,7 +93,9 @@ def merge(
     aggregate = state.aggregate
     delta, merged, out = (f"pg_temp.{state._temporary(what)}" for what in ("delta", "merged", "out"))
     _temporary(writer, delta, sql.combined(aggregate, landed, state.hashable))
+    execute(writer, f"ANALYZE {delta} (h)")  # else PostgreSQL takes it for large, and reads the whole state
     _temporary(writer, merged, sql.merge(aggregate, delta, state.name, looks_differ=state.looks_differ))
+    execute(writer, f"ANALYZE {merged} (h)")
     _refuse_negative_groups(writer, state, merged)
     if scalar(writer, f"SELECT EXISTS (SELECT FROM {merged} WHERE {_to_recompute(aggregate)})"):
         _recompute(writer, reader, state, below, merged, source)
@@ -164,6 +166,7 @@ def _send_keys(writer: Connection, reader: Connection, state: StateTable, merged
         execute(reader, f"CREATE TEMPORARY TABLE {wanted.removeprefix('pg_temp.')} ({columns}) ON COMMIT DROP")
         keys = ", ".join(quote(key) for key in aggregate.keys)
         pipe(writer, f"SELECT {keys} FROM {merged} WHERE {_to_recompute(aggregate)}", reader, wanted)
+        execute(reader, f"ANALYZE {wanted}")  # few, mostly: they are to be found by index
     return wanted
 
 
