@@ -83,7 +83,12 @@ def measure(dsn: str, scale: str) -> Generator[Figure, None, dict[str, Times]]:
         together = median(list(_ticks(dsn, connection)))
         all_theirs = sum(time.theirs for time in times.values())
         yield Figure(f"scale {scale}: all 22 in one tick", together, "s")
-        yield Figure(f"scale {scale}: all 22 in one tick / theirs", together / all_theirs, "×", "at most 0.33")
+        yield Figure(
+            f"scale {scale}: all 22 in one tick / theirs",
+            together / all_theirs,
+            "×",
+            "at most 0.33" if scale == SCALES[-1] else "",
+        )
     return times
 
 
@@ -137,9 +142,11 @@ def _one_by_one(scale: str, times: Mapping[str, Times]) -> Iterator[Figure]:
     ours, theirs = sum(t.ours for t in times.values()), sum(t.theirs for t in times.values())
     yield Figure(f"scale {scale}: sum of ours", ours, "s")
     yield Figure(f"scale {scale}: sum of theirs", theirs, "s")
-    yield Figure(f"scale {scale}: sum of ours / sum of theirs", ours / theirs, "×", "at most 0.5")
+    last = scale == SCALES[-1]
+    yield Figure(f"scale {scale}: sum of ours / sum of theirs", ours / theirs, "×", "at most 0.5" if last else "")
     faster = sum(t.ours < t.theirs for t in times.values())
-    yield Figure(f"scale {scale}: queries of 22 that are faster than theirs", faster, "queries", "at least 12")
+    goal = "at least 12" if last else ""
+    yield Figure(f"scale {scale}: queries of 22 that are faster than theirs", faster, "queries", goal)
     slow = sum(t.ours > 1.0 for t in times.values())
     yield Figure(f"scale {scale}: queries over one second", slow, "queries", "none")
 
