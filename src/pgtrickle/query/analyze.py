@@ -67,10 +67,16 @@ def analyze(conn: psycopg.Connection[Any], sql: str, *, search_path: str | None 
         return _Reader(place, sql).read(view)
 
 
+NOT_ITS_FAULT = (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled)
+"""What PostgreSQL may answer to a query that is right: someone holds a table, or has no patience."""
+
+
 def _define(place: Scratch, sql: str) -> int:
     """Makes the view, or raises QueryError; the first step sees exactly the user's text, so nothing can hide in it."""
     try:
         parameters = place.parse(sql)
+    except NOT_ITS_FAULT:
+        raise
     except psycopg.Error as error:
         raise _query_error(error, sql, before=0) from error
     if parameters:
@@ -78,6 +84,8 @@ def _define(place: Scratch, sql: str) -> int:
     try:
         view = place.define(sql)
         place.explain()
+    except NOT_ITS_FAULT:
+        raise
     except psycopg.Error as error:
         raise _query_error(error, sql, before=len(prefix())) from error
     return view

@@ -11,7 +11,7 @@ from pgtrickle.errors import Unsupported
 from pgtrickle.model import PgType
 from pgtrickle.query import dialect, render, support
 from pgtrickle.query.analysis import Analysis, Body
-from pgtrickle.query.analyze import analyze
+from pgtrickle.query.analyze import NOT_ITS_FAULT, analyze
 from pgtrickle.query.build import build
 from pgtrickle.query.locate import locate_name
 from pgtrickle.query.operators import Operator
@@ -52,6 +52,8 @@ def _describe(conn: psycopg.Connection[Any], query: str) -> list[PgType]:
     try:
         with scratch(conn, "pg_catalog") as place:
             return [column.type for column in place.attributes(place.define(query))]
+    except NOT_ITS_FAULT:
+        raise
     except psycopg.Error as error:
         raise support.UNFAITHFUL.refuse(error.diag.message_primary or str(error)) from error
 
@@ -70,6 +72,8 @@ def _require_round_trip(conn: psycopg.Connection[Any], body: Body, at: str | Non
     try:
         with scratch(conn, "pg_catalog") as place:
             ours = place.definition(place.define(written))
+    except NOT_ITS_FAULT:
+        raise
     except psycopg.Error as error:
         message = error.diag.message_primary or str(error)
         raise support.UNFAITHFUL.refuse(message, at=at, view=view) from error

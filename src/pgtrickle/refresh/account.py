@@ -134,7 +134,7 @@ class Account:
             self.pgt_id,
             str(error),
             max_consecutive_errors=self.owner.settings.max_consecutive_errors,
-            broken=breaks_definition(error),
+            broken=breaks_definition(error) and kind is not Kind.RETRY,
             counts=kind is not Kind.RETRY,
         )
         if kind is Kind.SCHEMA and not breaks_definition(error):
