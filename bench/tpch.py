@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -105,7 +106,7 @@ def by_window(connection: Connection, trickle: Trickle) -> dict[str, Times]:
     for number in range(WARM_UP + ROUNDS):
         change(connection, number)
         for name in QUERIES:
-            taken = seconds(lambda name=name: _refresh(trickle, name))  # type: ignore[misc]
+            taken = seconds(partial(_refresh, trickle, name))
             if number >= WARM_UP:
                 ours[name].append(taken)
     return {name: Times(median(ours[name]), _of_peer(connection, name)) for name in QUERIES}

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
 from enum import Enum
-from functools import singledispatch
+from functools import partial, singledispatch
 from itertools import zip_longest
 from typing import Any
 
@@ -351,7 +351,7 @@ def _sorted(order: list[exp.Expr], rows: list[dict[str, Any]]) -> list[dict[str,
         descending = bool(part.args.get("desc"))
         present = [row for row in rows if value_of(part.this, row) is not None]
         absent = [row for row in rows if value_of(part.this, row) is None]
-        present.sort(key=lambda row, part=part: value_of(part.this, row), reverse=descending)  # type: ignore[misc]
+        present.sort(key=partial(value_of, part.this), reverse=descending)
         rows = present + absent if nulls_last else absent + present
     return rows
 

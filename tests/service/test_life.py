@@ -214,7 +214,7 @@ def test_what_is_due_is_refreshed_unless_paused(database18: str, tmp_path: Path)
                 " JOIN pgtrickle.pgt_stream_tables AS t USING (pgt_id)"
                 " WHERE h.initiated_by = 'SCHEDULER' AND h.action = 'NO_DATA' GROUP BY 1"
             )
-            return dict(rows)  # type: ignore[arg-type]
+            return {str(name): at for name, at in rows if isinstance(at, datetime)}
 
         this = sql.Identifier(conn.info.dbname)
         conn.execute(sql.SQL("ALTER DATABASE {} SET pg_trickle.enabled = off").format(this))

@@ -41,8 +41,6 @@ def schema(server18: embedded.Server) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def loaded(schema: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The database with its rows."""
-    if not GENERATOR.exists():
-        pytest.skip("tpchgen-cli is not installed")
     data = tmp_path_factory.mktemp("tpch")
     subprocess.run([GENERATOR, "-s", "0.01", f"--output-dir={data}"], check=True, capture_output=True)
     with db.connect(schema) as connection, connection.cursor() as cursor:
