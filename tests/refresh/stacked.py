@@ -15,6 +15,7 @@ from pgtrickle import db
 from pgtrickle.api import Trickle
 from pgtrickle.config import Settings
 from pgtrickle.db import statement
+from pgtrickle.refresh import tick as ticks
 from pgtrickle.refresh.run import Refresher
 from pgtrickle.refresh.tick import Tick
 
@@ -87,3 +88,10 @@ def orders(dsn: str, spark: SparkSession) -> Iterator[World]:
         yield made
     finally:
         made.close()
+
+
+@contextmanager
+def tick(dsn: str) -> Iterator[Tick]:
+    """A tick on a connection of its own; its snapshot can be taken up while the block runs."""
+    with ticks.connect(dsn) as connection, ticks.held(connection) as at:
+        yield at

@@ -19,9 +19,9 @@ from pgtrickle.errors import StateError
 from pgtrickle.refresh import circle
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.refresh.run import Refresher
-from pgtrickle.refresh.tick import tick
 from tests.conftest import fresh_database
 from tests.refresh.oracle import differing
+from tests.refresh.stacked import tick
 
 EXAMPLES = int(os.environ.get("PGTRICKLE_RANDOM_EXAMPLES", "6"))
 

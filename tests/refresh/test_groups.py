@@ -16,8 +16,8 @@ from pgtrickle.config import Settings
 from pgtrickle.errors import StateError
 from pgtrickle.refresh import plan
 from pgtrickle.refresh.run import Refresher
-from pgtrickle.refresh.tick import NotInTick, tick
-from tests.refresh.stacked import World, orders
+from pgtrickle.refresh.tick import NotInTick
+from tests.refresh.stacked import World, orders, tick
 from tests.wal.moving import Moving, moving
 from tests.wal.world import table_of
 

@@ -20,11 +20,11 @@ from pgtrickle.config import Settings
 from pgtrickle.db import statement
 from pgtrickle.errors import StateError
 from pgtrickle.refresh import define, plan
-from pgtrickle.refresh.tick import NotInTick, Tick, tick
+from pgtrickle.refresh.tick import NotInTick, Tick
 from pgtrickle.spark import facts, lower
 from tests.conftest import fresh_database
 from tests.refresh.random_queries import TableDefinition, queries, schemas, statements
-from tests.refresh.stacked import World, orders
+from tests.refresh.stacked import World, orders, tick
 
 EXAMPLES = int(os.environ.get("PGTRICKLE_RANDOM_EXAMPLES", "6"))
 

@@ -36,13 +36,6 @@ class NotInTick(Exception):
         self.pgt_id = pgt_id
 
 
-@contextmanager
-def tick(dsn: str) -> Iterator[Tick]:
-    """A tick on a connection of its own; its snapshot can be taken up while the block runs."""
-    with connect(dsn) as connection, held(connection) as at:
-        yield at
-
-
 def connect(dsn: str) -> db.Connection:
     """A connection that can hold or see one tick after the other."""
     connection = db.connect(dsn, application_name="pgtrickle tick")

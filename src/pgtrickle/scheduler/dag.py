@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from graphlib import TopologicalSorter
 from typing import Any
 
 import networkx as nx
@@ -109,15 +108,6 @@ class Dag:
         graph = self.graph if selected is None else self.graph.subgraph(selected)
         self._require_acyclic(graph)
         return tuple(nx.lexicographical_topological_sort(graph))
-
-    def ready(self, selected: Iterable[int]) -> TopologicalSorter[int]:
-        """The same for running them side by side: `get_ready()` gives those whose own sources are done, `done()` says
-        so. It is prepared already. Tables that are not selected are not waited for."""
-        graph = self.graph.subgraph(selected)
-        self._require_acyclic(graph)
-        sorter = TopologicalSorter({pgt_id: sorted(graph.predecessors(pgt_id)) for pgt_id in sorted(graph)})
-        sorter.prepare()
-        return sorter
 
     @cached_property
     def circles(self) -> tuple[tuple[int, ...], ...]:
