@@ -1,5 +1,6 @@
 """TPC-H, the 22 queries as stream tables: warm differential refreshes of small windows that change all eight tables,
-against `REFRESH MATERIALIZED VIEW` in the same run; all 22 in one tick; and how the times grow with the scale.
+against `REFRESH MATERIALIZED VIEW` in the same run; all 22 in one tick; the rows PostgreSQL reads for a changed row;
+and how the times grow with the scale.
 
 Data is tpchgen-cli's. PGTRICKLE_BENCH_TPCH_SCALES names the scales, smallest first.
 """
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from time import sleep
 
 from tests.tpch import windows
 
@@ -22,6 +24,7 @@ import pgtrickle
 from bench.harness import Connection, Figure, database, db, median, seconds
 from bench.ticks import NEVER, tick
 from pgtrickle.api import Trickle
+from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.scheduler.refreshes import Refreshes
 
 SUITE = Path(windows.__file__).parent
@@ -34,6 +37,8 @@ SAMPLE_PERCENT = 1.0
 WARM_UP = 2
 ROUNDS = 3
 BLOCK = 1 << 20
+STATISTICS_SECONDS = 11
+"""A session that has gone idle tells what it has read after ten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,7 @@ def measure(dsn: str, scale: str) -> Generator[Figure, None, dict[str, Times]]:
             "×",
             "at most 0.33" if scale == SCALES[-1] else "",
         )
+        yield from _reads(scale, connection, trickle)
     return times
 
 
@@ -125,9 +131,34 @@ def _require_equal(connection: Connection) -> None:
         assert not db.scalar(connection, f"SELECT count(*) FROM ({differing}) AS differing"), name
 
 
-def _refresh(trickle: Trickle, name: str) -> None:
+def _refresh(trickle: Trickle, name: str) -> RefreshResult:
     result = trickle.refresh_stream_table(name)
     assert result.action == "DIFFERENTIAL", (name, result)
+    return result
+
+
+def _reads(scale: str, connection: Connection, trickle: Trickle) -> Iterator[Figure]:
+    """Rows and index entries of the eight tables that PostgreSQL looked at in one refresh, for each change read."""
+    change(connection, 2 * (WARM_UP + ROUNDS))
+    sleep(STATISTICS_SECONDS)
+    before = _rows_read(connection)
+    for name in QUERIES:
+        result = _refresh(trickle, name)
+        sleep(STATISTICS_SECONDS)
+        after = _rows_read(connection)
+        read, before = after - before, after
+        yield Figure(f"scale {scale}, {name}: rows read for a changed row", read / result.changes_read, "rows")
+
+
+def _rows_read(connection: Connection) -> int:
+    """Since the server began."""
+    row = connection.execute(
+        "SELECT (SELECT sum(seq_tup_read) FROM pg_stat_user_tables WHERE relname = ANY (%(tables)s))"
+        " + (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = ANY (%(tables)s))",
+        {"tables": [table.name for table in windows.TABLES]},
+    ).fetchone()
+    assert row is not None
+    return int(str(row[0]))
 
 
 def change(connection: Connection, number: int) -> None:
