@@ -38,3 +38,31 @@ def test_correlated_subqueries_follow(story18: Story) -> None:
     story18.follow()
     story18.run("DELETE FROM r", "INSERT INTO t VALUES (5, 3, 0, '{d,e,f}')")
     story18.follow()
+
+
+def test_rows_that_a_moved_limit_passes_keep_their_looks(story18: Story) -> None:
+    """−old +new of the limit meet every row; what cancels out must be the very same row."""
+    story18.run(
+        "CREATE TABLE account (id int, amount numeric, name char(4))",
+        "CREATE TABLE closed (id int)",
+        "CREATE TABLE bound (v numeric)",
+        "INSERT INTO account VALUES (1, 1.0, 'a'), (1, 1.00, 'a'), (1, 1.0, 'a '), (2, 3, NULL), (NULL, 3.0, 'n')",
+        "INSERT INTO bound VALUES (2)",
+    )
+    above = (
+        "FROM account AS a WHERE a.amount > (SELECT max(v) FROM bound)"
+        " AND NOT EXISTS (SELECT FROM closed WHERE closed.id = a.id)"
+    )
+    story18.create("rows", f"SELECT a.amount, a.name {above}")
+    story18.create("counted", f"SELECT count(*) AS n {above}")
+    story18.create("looks", f"SELECT a.amount::text AS amount, count(*) AS n {above} GROUP BY a.amount::text")
+    for changes in (
+        ["UPDATE bound SET v = 0.5"],
+        ["UPDATE bound SET v = 0.75", "UPDATE account SET amount = 1.000 WHERE amount = 1.0"],
+        ["INSERT INTO bound VALUES (2)", "INSERT INTO closed VALUES (NULL)"],
+        ["DELETE FROM bound WHERE v = 2", "INSERT INTO closed VALUES (1)"],
+        ["DELETE FROM bound", "DELETE FROM closed"],
+        ["INSERT INTO bound VALUES (0)"],
+    ):
+        story18.together(*changes)
+        story18.follow()

@@ -78,6 +78,22 @@ def send_rows(relation: str, columns: Iterable[Column]) -> str:
     return f"SELECT {', '.join([*outputs, WEIGHT])} FROM ({relation}) AS rows_to_send"
 
 
+def net(sent: str, columns: tuple[Column, ...]) -> str:
+    """SELECT of the wire forms of `send_rows` in which rows that are alike are one, with the sum of their weights.
+
+    Alike is what has the same wire form: 1.0 and 1.00 stay two.
+    """
+    names = [
+        f'{quote(column.name)} COLLATE "C"' if wire(column.type) is Wire.TEXT else quote(column.name)
+        for column in columns
+    ]
+    outputs = [f"{name} AS {quote(column.name)}" for name, column in zip(names, columns, strict=True)]
+    return (
+        f"SELECT {', '.join([*outputs, f'sum({WEIGHT})::bigint AS {WEIGHT}'])} FROM ({sent}) AS sent_rows "
+        f"GROUP BY {', '.join(names)} HAVING sum({WEIGHT}) <> 0"
+    )
+
+
 def receive_arrays(columns: tuple[Column, ...], *, first: int = 1) -> str:
     """SELECT of the rows sent as array parameters $first, $first+1, …: one array a column, then the weights."""
     kinds = [wire(column.type).postgres for column in columns] + ["int8"]

@@ -23,7 +23,7 @@ from pgtrickle.model import Table, quote
 from pgtrickle.postgres import matching
 from pgtrickle.postgres.keyed import groups_by_key
 from pgtrickle.postgres.weighted import Group, Step, chain, join, join_each, kept_rows, rename, run_steps, weigh
-from pgtrickle.postgres.wire import WEIGHT, receive_arrays, send_rows
+from pgtrickle.postgres.wire import WEIGHT, net, receive_arrays, send_rows
 from pgtrickle.query import render
 from pgtrickle.query.operators import (
     Aggregate,
@@ -55,6 +55,7 @@ from pgtrickle.spark.flow import (
     Together,
 )
 from pgtrickle.spark.full import FullLowering, concat, evaluate_steps, numbered, residual, spark_keys
+from pgtrickle.spark.narrow import cancels, narrowed
 from pgtrickle.spark.parts import Changed, Inseparable, Part, Point, end_of, gap
 from pgtrickle.spark.spine import Meeting, On, Spine, flipped, halves, meeting, mixes_versions, spines
 
@@ -191,7 +192,8 @@ class _DeltaLowering:
                 else:
                     relation = join(relation, names, " UNION ALL ".join(others), operand.names, met.on.condition)
             columns += operand.columns
-        return Together(columns, flow.rows, tuple(sent), send_rows(relation, columns))
+        sql = send_rows(relation, columns)
+        return Together(columns, flow.rows, tuple(sent), net(sql, columns) if cancels(spine) else sql)
 
     def _against(self, flow: Flow, met: Meeting, steps: tuple[Step, ...], part: Part) -> Flow:
         """ΔX ⋈ side: the version at hand, corrected by ΔX ⋈ Δside where the rule asks for another one."""
@@ -211,6 +213,7 @@ class _DeltaLowering:
         side = node.right
         if not isinstance(side, After | Before):
             raise TypeError("the right side of a join of a delta is no delta")
+        node = narrowed(node, steps)
         flow = self._flow(node.left, (), part)
         right, at_hand = self._at_hand(side.operator, flow, node.equalities)
         self._choose_lookup(side.operator, flow, node.equalities, at_hand)
