@@ -109,7 +109,7 @@ def workers(service: int) -> list[int]:
                 stat, told = (each / "stat").read_text(), (each / "cmdline").read_text()
             except OSError:  # it has ended
                 continue
-            parents[int(each.name)] = (int(stat.rsplit(")", 1)[1].split()[1]), "pyspark.daemon" in told)
+            parents[int(each.name)] = (int(stat.rsplit(")", 1)[1].split()[1]), "pgtrickle.spark.daemon" in told)
     below = {service}
     while more := {pid for pid, (parent, _) in parents.items() if parent in below} - below:
         below |= more

@@ -19,11 +19,16 @@ from pgtrickle.spark import session as spark_session
 
 STORY = """
 import json, os
-from pgtrickle.spark import java, session
+from pgtrickle.spark import daemon, java, session
 spark = session.session()
 def double(batches):
     for batch in batches:
         yield batch
+def told(batches):
+    import sys, pyarrow
+    ready = [name in sys.modules for name in daemon.OF_EVERY_TASK]
+    yield pyarrow.RecordBatch.from_pydict({"ready": [all(ready)]})
+ready = spark.range(1).mapInArrow(told, "ready boolean").collect()[0][0]
 total = spark.range(1000).mapInArrow(double, "id bigint").groupBy().sum("id").collect()[0][0]
 try:
     spark.sql("SELECT 1 / (id - id) FROM range(3)").collect()
@@ -34,7 +39,7 @@ print(json.dumps({
     "total": total, "failed": failed, "source": java.find().source,
     "java": spark.sparkContext._jvm.System.getProperty("java.home"),
     "left": {name: os.environ.get(name) for name in ("JAVA_HOME", "PYSPARK_PYTHON", "SPARK_LOCAL_IP")},
-    "made": os.listdir("."),
+    "made": os.listdir("."), "ready": ready,
 }))
 """
 
@@ -63,6 +68,7 @@ def tell(directory: Path, **environment: str) -> dict[str, object]:
 def test_it_is_silent_even_when_a_query_fails_and_leaves_nothing_behind(tmp_path: Path) -> None:
     told = tell(tmp_path)
     assert (told["total"], told["failed"]) == (499500, "DIVIDE_BY_ZERO")
+    assert told["ready"], "a new worker has to import what every task needs"
     assert told["left"] == {
         "JAVA_HOME": None,
         "PYSPARK_PYTHON": None,

@@ -160,6 +160,7 @@ def _settings(master: str, found: java.Java, log_config: Path) -> dict[str, str]
         "spark.app.name": "pgtrickle",
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": " ".join(f'"{option}"' for option in options),
+        "spark.python.daemon.module": "pgtrickle.spark.daemon",
         "spark.scheduler.mode": "FAIR",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

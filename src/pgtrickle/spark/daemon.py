@@ -1,0 +1,23 @@
+"""Where Spark forks its Python workers from: with what every task needs imported once, not by each worker anew.
+
+Spark ends workers that were idle for a minute, which is how long most schedules are: without this, such a refresh pays
+the imports again. Run by Spark as its `spark.python.daemon.module`.
+
+Nothing imported here may start a thread that a fork would lose. NumPy's does not with one thread; Arrow's allocator has
+one, and takes care of forks itself.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+
+from pyspark.daemon import manager
+
+OF_EVERY_TASK = ("pyspark.worker", "pgtrickle.spark.land", "pgtrickle.spark.recipe", "pgtrickle.spark.worker")
+
+if __name__ == "__main__":
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    for module in OF_EVERY_TASK:
+        import_module(module)
+    manager()
