@@ -100,8 +100,12 @@ def test_the_disk_is_full(here: Served) -> None:
     all_is_well(here)
 
 
-def workers(service: int) -> list[int]:
-    """The Python processes of Spark's executor, which live below the service."""
+WORKER = "-m\0pgtrickle.spark.daemon"
+SPARK = "org.apache.spark.deploy.SparkSubmit"
+
+
+def running_below(service: int, running: str) -> list[int]:
+    """Processes below the service whose command line has that in it."""
     parents = {}
     for each in Path("/proc").iterdir():
         if each.name.isdigit():
@@ -109,11 +113,18 @@ def workers(service: int) -> list[int]:
                 stat, told = (each / "stat").read_text(), (each / "cmdline").read_text()
             except OSError:  # it has ended
                 continue
-            parents[int(each.name)] = (int(stat.rsplit(")", 1)[1].split()[1]), "pgtrickle.spark.daemon" in told)
+            parents[int(each.name)] = (int(stat.rsplit(")", 1)[1].split()[1]), running in told)
     below = {service}
     while more := {pid for pid, (parent, _) in parents.items() if parent in below} - below:
         below |= more
     return sorted(pid for pid in below - {service} if parents[pid][1])
+
+
+def end(here: Served, running: str) -> None:
+    found = running_below(here.service.process.pid, running)
+    assert found
+    for pid in reversed(found):
+        os.kill(pid, signal.SIGKILL)
 
 
 def test_an_executor_dies(here: Served) -> None:
@@ -132,16 +143,25 @@ def test_an_executor_dies(here: Served) -> None:
     before = failures(here)
     here.run("INSERT INTO t VALUES (2, 7)")
     here.until(lambda: here.one(SLEEPING), "the task that asks")
-    found = workers(here.service.process.pid)
-    assert found
-    for pid in reversed(found):
-        os.kill(pid, signal.SIGKILL)
+    end(here, WORKER)
     here.until(lambda: failures(here) > before, "the failure")
     assert here.state("s")[:2] == ("ACTIVE", 0)
     told = here.one("SELECT error FROM pgtrickle.pgt_refresh_history WHERE status = 'FAILED' ORDER BY refresh_id DESC")
     assert "Spark failed" in str(told)
     assert "Python worker exited" in str(told)
     all_is_well(here)
+
+
+def test_all_of_spark_dies(here: Served) -> None:
+    """As when the machine runs out of memory and Java is the largest: the service starts Spark anew."""
+    here.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE u (id int PRIMARY KEY)")
+    here.create("s", "SELECT t.id FROM t JOIN u USING (id)")
+    here.run("INSERT INTO t VALUES (1)", "INSERT INTO u VALUES (1)")
+    here.await_equal("s")
+    end(here, SPARK)
+    here.run("INSERT INTO t VALUES (2)", "INSERT INTO u VALUES (2)")
+    here.await_equal("s")
+    assert here.state("s")[:2] == ("ACTIVE", 0)
 
 
 def test_what_no_fingerprint_tells_is_computed_anew(here: Served) -> None:

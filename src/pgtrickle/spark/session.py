@@ -61,6 +61,7 @@ def session(master: str = "local[*]", settings: Mapping[str, str] | None = None)
     global _open
     with _lock:
         if _open is not None and not _alive(_open):
+            _forget(_open)
             _open = None
         if _open is None:
             for name in ECHOES:
@@ -83,7 +84,10 @@ def stop() -> None:
     global _open
     with _lock:
         if _open is not None:
-            _open.session.stop()
+            if _alive(_open):
+                _open.session.stop()
+            else:
+                _forget(_open)
             _open = None
 
 
@@ -101,7 +105,23 @@ def log_file() -> Path:
 def _alive(opened: _Open) -> bool:
     if opened.master.startswith("sc://"):
         return not opened.session.is_stopped  # type: ignore[attr-defined]
-    return SparkContext._active_spark_context is not None
+    return SparkContext._active_spark_context is not None and _java_runs()
+
+
+def _java_runs() -> bool:
+    process = getattr(SparkContext._gateway, "proc", None)
+    return process is None or process.poll() is None  # None: someone else started it
+
+
+def _forget(ended: _Open) -> None:
+    """Lets pyspark start Java anew, if that has died (of a full memory, say): it keeps what was, and would go on to
+    talk to it."""
+    if ended.master.startswith("sc://") or _java_runs():
+        return
+    for name in ("_active_spark_context", "_gateway", "_jvm"):
+        setattr(SparkContext, name, None)
+    for name in ("_instantiatedSession", "_activeSession"):
+        setattr(SparkSession, name, None)
 
 
 def _connect(master: str, settings: Mapping[str, str]) -> SparkSession:
