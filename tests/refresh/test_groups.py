@@ -16,8 +16,7 @@ from pgtrickle.config import Settings
 from pgtrickle.errors import StateError
 from pgtrickle.refresh import plan
 from pgtrickle.refresh.run import Refresher
-from pgtrickle.refresh.tick import NotInTick
-from tests.refresh.stacked import World, orders, tick
+from tests.refresh.stacked import World, orders, refresh_together, tick
 from tests.wal.moving import Moving, moving
 from tests.wal.world import table_of
 
@@ -44,14 +43,20 @@ def counted(world: World) -> int:
     return table_of(world.conn, "kept").oid
 
 
-def test_no_group_reads_a_stream_table_from_the_wal(world: World, mover: Moving) -> None:
+def test_a_group_that_would_read_a_stream_table_from_the_wal_is_computed_in_full(world: World, mover: Moving) -> None:
     """What is not committed is not decoded."""
     kept = counted(world)
     mover.to(kept, Mode.WAL)
     world.refresher.refresh(world.ids["counts"])
     world.run("INSERT INTO orders VALUES (1000, 1, 1), (1001, 2, 1)")
-    with tick(world.dsn) as at, pytest.raises(NotInTick, match="not captured by triggers alone"):
-        world.refresher.refresh_together([world.ids["kept"], world.ids["counts"]], at)
+    with tick(world.dsn) as at:
+        results = refresh_together(world.refresher, [world.ids["kept"], world.ids["counts"]], at)
+        assert world.is_at(at)
+        assert [world.differing(name, at) for name in ("kept", "counts")] == [[], []]
+    assert results[world.ids["kept"]].action == "DIFFERENTIAL"
+    assert results[world.ids["counts"]].action == "FULL"
+    assert "not captured by triggers alone" in results[world.ids["counts"]].reason
+    world.run("INSERT INTO orders VALUES (1002, 2, 1)")
     world.trickle.refresh_stream_table("kept")
     world.trickle.refresh_stream_table("counts")
     assert all(found.equal for found in world.trickle.verify())
@@ -79,25 +84,24 @@ def test_all_members_see_one_version_of_a_stream_table_outside(world: World, spa
     with tick(world.dsn) as at:
         world.refresher.refresh(world.ids["kept"], tick=at)
         with refreshed_amid(world, spark, "kept"):
-            world.refresher.refresh_together(members, at)
+            refresh_together(world.refresher, members, at)
     assert world.conn.execute("SELECT one.n, other.n FROM one, other").fetchall() == [(61, 61)]
     with tick(world.dsn) as at:
-        world.refresher.refresh_together(members, at)
+        refresh_together(world.refresher, members, at)
     assert all(found.equal for found in world.trickle.verify())
 
 
-def test_a_full_member_that_reads_base_tables_too_is_refreshed_by_itself(world: World) -> None:
-    """They would be of now, and the others' of the tick."""
+def test_a_full_member_reads_base_tables_of_the_tick_and_what_the_group_has_not_committed(world: World) -> None:
+    """No one place has both."""
     world.create("counts", "SELECT count(*) AS n FROM orders")
     query = "SELECT c.n AS counted, (SELECT count(*) FROM orders) AS direct FROM counts c"
     world.create("compared", query, mode="FULL")
     world.run("INSERT INTO orders VALUES (999, 1, 1)")
     with tick(world.dsn) as at:
         world.run("INSERT INTO orders VALUES (1000, 1, 1)")
-        with pytest.raises(NotInTick) as outside:
-            world.refresher.refresh_together([world.ids["counts"], world.ids["compared"]], at)
-    assert outside.value.pgt_id == world.ids["compared"]
-    assert world.conn.execute("SELECT n, counted, direct FROM counts, compared").fetchall() == [(60, 60, 60)]
+        refresh_together(world.refresher, [world.ids["counts"], world.ids["compared"]], at)
+        assert world.is_at(at)
+    assert world.conn.execute("SELECT n, counted, direct FROM counts, compared").fetchall() == [(61, 61, 61)]
     assert "RUNNING" not in {each.status for name in ("counts", "compared") for each in world.trickle.history(name)}
 
 
@@ -109,12 +113,12 @@ def test_a_full_member_reads_no_later_version_than_the_others(world: World, spar
     world.run("INSERT INTO orders VALUES (999, 1, 1)")
     with tick(world.dsn) as at:
         world.refresher.refresh(world.ids["kept"], tick=at)
-        with refreshed_amid(world, spark, "kept"), pytest.raises(NotInTick, match="refreshed meanwhile"):
-            world.refresher.refresh_together(members, at)
-    assert [each.status for each in world.trickle.history("ranks", 1)] == ["SKIPPED"]
-    with tick(world.dsn) as at:
-        world.refresher.refresh_together(members, at)
-        assert [world.differing(name, at) for name in ("counts", "ranks")] == [[], []]
+        with refreshed_amid(world, spark, "kept"):
+            refresh_together(world.refresher, members, at)
+    reasons = [each.reason or "" for each in world.trickle.history("ranks", 2)]
+    assert "refreshed meanwhile" in reasons[1], "and then again, with what is there"
+    assert world.conn.execute("SELECT n, (SELECT count(*) FROM ranks) FROM counts").fetchall() == [(62, 62)]
+    assert all(found.equal for found in world.trickle.verify())
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["committed", "failed"])
@@ -126,28 +130,29 @@ def test_a_large_group_leaves_no_staging_tables(world: World, monkeypatch: pytes
     world.refresher.connections().aside.execute("SET lock_timeout = '20s'")
     world.run(f"INSERT INTO orders VALUES (999, 9, {1 if fails else 2})")
     with tick(world.dsn) as at, pytest.raises(StateError) if fails else nullcontext():
-        world.refresher.refresh_together([world.ids["totals"], world.ids["inverse"]], at)
+        refresh_together(world.refresher, [world.ids["totals"], world.ids["inverse"]], at)
     assert world.conn.execute("SELECT relname FROM pg_class WHERE relname LIKE 'stage\\_%'").fetchall() == []
     assert world.trickle.history("totals", 1)[0].status == ("SKIPPED" if fails else "COMPLETED")
 
 
-def test_auto_that_must_be_computed_in_full_is_refreshed_by_itself(world: World) -> None:
+def test_auto_that_must_be_computed_in_full_is_so_within_its_group(world: World) -> None:
     """A delta meets a pair of rows that the present does not have; that is no failure of the group's."""
     world.run("CREATE TABLE a (k int, x int)", "INSERT INTO a VALUES (1, 5)")
     world.run("CREATE TABLE b (k int, y int)", "INSERT INTO b VALUES (1, 0)")
     world.create("copied", "SELECT k, x FROM a", mode="AUTO")
     world.create("divided", "SELECT a.k, 100 / (a.x - b.y) AS z FROM a JOIN b ON a.k = b.k", mode="AUTO")
     world.run("UPDATE a SET x = 1", "UPDATE b SET y = 5")
-    with tick(world.dsn) as at, pytest.raises(NotInTick, match="division by zero") as outside:
-        world.refresher.refresh_together([world.ids["copied"], world.ids["divided"]], at)
-    assert outside.value.pgt_id == world.ids["divided"]
+    steady = Refresher(world.dsn, Settings(differential_max_change_ratio=100), world.refresher.session)
+    with tick(world.dsn) as at:
+        results = refresh_together(steady, [world.ids["copied"], world.ids["divided"]], at)
+        assert [world.differing(name, at) for name in ("copied", "divided")] == [[], []]
+    steady.close()
+    assert results[world.ids["copied"]].action == "DIFFERENTIAL"
+    assert results[world.ids["divided"]].action == "FULL"
+    assert "division by zero" in results[world.ids["divided"]].reason
     for name in ("copied", "divided"):
         assert world.trickle.status(name)[0].consecutive_errors == 0
-        assert world.trickle.history(name, 1)[0].status == "SKIPPED"
-    assert world.refresher.refresh(world.ids["divided"]).action == "FULL"
-    with tick(world.dsn) as at:
-        world.refresher.refresh_together([world.ids["copied"], world.ids["divided"]], at)
-        assert [world.differing(name, at) for name in ("copied", "divided")] == [[], []]
+    assert [each.status for each in world.trickle.history("divided", 2)] == ["COMPLETED", "SKIPPED"]
 
 
 def test_a_group_that_waits_for_the_decoder_in_vain_says_so_of_each(world: World, mover: Moving) -> None:
@@ -160,7 +165,7 @@ def test_a_group_that_waits_for_the_decoder_in_vain_says_so_of_each(world: World
     world.run("UPDATE regions SET name = name || '!'", "UPDATE orders SET amount = amount + 1")
     hasty = Refresher(world.dsn, Settings(decoder_wait_timeout=1), world.refresher.session)
     with tick(world.dsn) as at:
-        results = hasty.refresh_together([world.ids["names"], world.ids["amounts"]], at)
+        results = refresh_together(hasty, [world.ids["names"], world.ids["amounts"]], at)
     hasty.close()
     assert {result.action for result in results.values()} == {"SKIP"}
     for name in ("names", "amounts"):
