@@ -31,8 +31,8 @@ from pgtrickle.refresh.underway import CHANGED, Halted, Refresh
 from pgtrickle.refresh.window import Behind
 
 MOST_TRIES = 3
-"""At the tick, and then at snapshots of now; and once more for each table, which may have to be defined anew. Those that
-are not done by then keep being altered, or refreshed by others."""
+"""At the tick, and then at snapshots of now; and once more for each table, which may have to be defined anew.
+Those that are not done by then keep being altered, or refreshed by others."""
 
 
 OTHER_GROUP = "what the tables of its group read has changed, and with it the group"
