@@ -31,8 +31,8 @@ from pgtrickle.refresh.underway import CHANGED, Halted, Refresh
 from pgtrickle.refresh.window import Behind
 
 MOST_TRIES = 3
-"""At the tick, and then at snapshots of now; and once more for each table, which may have to be defined anew.
-Those that are not done by then keep being altered, or refreshed by others."""
+"""At the tick, and then at snapshots of now; those do not count in which a table was found that had to be defined anew,
+once each. Those that are not done by then keep being altered, or refreshed by others."""
 
 
 OTHER_GROUP = "what the tables of its group read has changed, and with it the group"
@@ -71,21 +71,25 @@ def refresh(
         reads = sources_of(connections.aside, list(asked))
         if not _in_order(list(asked), reads):
             return tries.skip(OTHER_GROUP)
-        reason = ""
-        for _ in range(MOST_TRIES + len(asked)):
+        left, anew = MOST_TRIES, set[int]()
+        while True:
             at = tick or held.enter_context(ticks.held(held.enter_context(ticks.connect(refresher.dsn))))
             tries = _Together(refresher, connections, asked, on_change)
             try:
                 return tries.run(at)
             except NotInTick as outside:
-                tick, reason = None, str(outside)
+                tick = None
+                if not outside.outdated or outside.pgt_id in anew:
+                    left -= 1
+                if not left:
+                    return tries.skip(f"tried {MOST_TRIES} times: {outside}")
                 if outside.outdated:
+                    anew.add(outside.pgt_id)
                     tries.define_anew(outside)
                     if sources_of(connections.aside, list(asked)) != reads:
                         return tries.skip(OTHER_GROUP)
             except (Behind, Halted) as halted:
                 return tries.skip(str(halted))
-        return tries.skip(f"tried {MOST_TRIES + len(asked)} times: {reason}")
 
 
 def _in_order(pgt_ids: Sequence[int], reads: Mapping[int, frozenset[int]]) -> bool:
