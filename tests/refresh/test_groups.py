@@ -13,10 +13,13 @@ from pgtrickle.capture import handover
 from pgtrickle.capture.eligibility import Eligibility
 from pgtrickle.capture.modes import Mode
 from pgtrickle.config import Settings
+from pgtrickle.db import statement
 from pgtrickle.errors import StateError
-from pgtrickle.refresh import plan
+from pgtrickle.refresh import plan, together
 from pgtrickle.refresh.run import Refresher
+from pgtrickle.refresh.together import Asked
 from tests.refresh.stacked import World, orders, refresh_together, tick
+from tests.refresh.test_ticks import MEANWHILE, WINDOWS, operators
 from tests.wal.moving import Moving, moving
 from tests.wal.world import table_of
 
@@ -153,6 +156,90 @@ def test_auto_that_must_be_computed_in_full_is_so_within_its_group(world: World)
     for name in ("copied", "divided"):
         assert world.trickle.status(name)[0].consecutive_errors == 0
     assert [each.status for each in world.trickle.history("divided", 2)] == ["COMPLETED", "SKIPPED"]
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
+def test_every_operator_in_full_within_a_group(world: World, monkeypatch: pytest.MonkeyPatch, large: bool) -> None:
+    """Base tables are of the tick, though writers go on, and stream tables as the group has them; the state that is
+    built serves the differential refresh that follows."""
+    if large:
+        monkeypatch.setattr(plan, "SMALL_CHANGES", -1)
+    names = operators(world)
+    for number, window in enumerate(WINDOWS[:3]):
+        world.run(*window)
+        with tick(world.dsn) as at:
+            world.run(*MEANWHILE)
+            why = "to see it" if number != 1 else None
+            results = together.refresh(
+                world.refresher, {world.ids[name]: Asked("SCHEDULER", why) for name in names}, at
+            )
+            assert world.is_at(at)
+            assert {name: world.differing(name, at) for name in names} == {name: [] for name in names}
+        assert {result.action for result in results.values()} == {"FULL"} if why else {"DIFFERENTIAL", "NO_DATA"}
+
+
+WHOLE = {
+    "directly": "SELECT k.id, rank() OVER (ORDER BY o.amount, o.id) AS place FROM kept k JOIN orders o ON o.id = k.id",
+    "through_views": "SELECT id, amount, n, rank() OVER (ORDER BY amount, id) AS place FROM above",
+    "whole_rows": "SELECT k.id, to_jsonb(k) AS row, row_number() OVER (ORDER BY o.id) AS n"
+    " FROM kept k JOIN orders o USING (id)",
+    "with": "WITH RECURSIVE up(id) AS (SELECT min(id) FROM kept UNION ALL SELECT k.id FROM up JOIN kept k"
+    " ON k.id = up.id + 1) SELECT up.id, o.amount FROM up JOIN orders o ON o.id = up.id",
+    "twice": "SELECT k.id, l.id AS other, ntile(3) OVER (ORDER BY k.id, o.id) AS part"
+    " FROM kept k JOIN kept l ON l.id = k.id + 1 JOIN orders o ON o.id = k.id",
+}
+BELOW = "SELECT region, count(*) AS n FROM kept GROUP BY region"
+ABOVE = "SELECT o.id, o.amount, b.n FROM orders o JOIN below b ON b.region = o.region"
+"""Queries that only PostgreSQL evaluates, over a stream table and a base table."""
+
+
+@pytest.mark.parametrize("what", WHOLE)
+def test_a_whole_query_reads_copies_in_the_place_of_stream_tables(world: World, what: str) -> None:
+    world.create("kept", "SELECT id, region FROM orders WHERE amount > 3")
+    world.run(f"CREATE VIEW below AS {BELOW}", f"CREATE VIEW above AS {ABOVE}")
+    world.trickle.create_stream_table("whole", WHOLE[what], refresh_mode="FULL")
+    pgt_id = world.trickle.status("whole")[0].pgt_id
+    for number in range(2):
+        world.run(
+            f"UPDATE orders SET amount = amount - 3 WHERE id > {number}", f"DELETE FROM orders WHERE id = {9 + number}"
+        )
+        expected = world.conn.execute(
+            statement(
+                f"WITH kept AS (SELECT id, region FROM orders WHERE amount > 3), below AS ({BELOW}),"
+                f" above AS ({ABOVE}), whole AS ({WHOLE[what]}) SELECT w::text FROM whole w ORDER BY 1"
+            )
+        ).fetchall()
+        with tick(world.dsn) as at:
+            world.run(
+                "UPDATE orders SET amount = amount + 10, region = 0 WHERE id % 2 = 0",
+                "DELETE FROM orders WHERE id = 12",
+            )
+            results = refresh_together(world.refresher, [world.ids["kept"], pgt_id], at)
+        assert [each.action for each in results.values()] == ["DIFFERENTIAL", "FULL"]
+        assert world.conn.execute("SELECT w::text FROM whole w ORDER BY 1").fetchall() == expected
+    world.trickle.drop_stream_table("whole")
+    world.run("DROP VIEW above", "DROP VIEW below")
+
+
+def test_a_whole_query_that_copies_cannot_stand_in_for_is_left_with_its_group(world: World) -> None:
+    """PostgreSQL prints a table's name in full beside a WITH of the same name: then no copy shadows it."""
+    world.create("kept", "SELECT id, region FROM orders WHERE amount > 3")
+    query = (
+        "WITH kept AS (SELECT o.id FROM orders o JOIN public.kept k ON k.id = o.id)"
+        " SELECT id, rank() OVER (ORDER BY id) AS n FROM kept"
+    )
+    with pytest.raises(StateError, match="cannot be filled together with the atomic group") as refused:
+        world.trickle.create_stream_table("whole", query, refresh_mode="FULL")
+    assert refused.value.code == "PT347"
+    world.trickle.create_stream_table("whole", query, refresh_mode="FULL", diamond_consistency="none")
+    pgt_id = world.trickle.status("whole")[0].pgt_id
+    world.run("INSERT INTO orders VALUES (999, 1, 9)")
+    with tick(world.dsn) as at:
+        results = refresh_together(world.refresher, [world.ids["kept"], pgt_id], at)
+    assert {each.action for each in results.values()} == {"SKIP"}
+    assert "public.whole cannot be computed in full with its group" in results[pgt_id].reason
+    assert world.conn.execute("SELECT FROM kept WHERE id = 999").fetchall() == []
+    world.trickle.drop_stream_table("whole")
 
 
 def test_a_group_that_waits_for_the_decoder_in_vain_says_so_of_each(world: World, mover: Moving) -> None:
