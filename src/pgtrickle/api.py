@@ -15,9 +15,10 @@ from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.health import Check, SlotHealth
 from pgtrickle.catalog.reader import CdcChange, CdcStatus, HistoryRow, StreamTable
 from pgtrickle.config import Settings
-from pgtrickle.errors import UsageError
+from pgtrickle.errors import StateError, UsageError
 from pgtrickle.refresh import circle, circle_rules, define
 from pgtrickle.refresh.account import UNDER_WAY
+from pgtrickle.refresh.decide import Action
 from pgtrickle.refresh.explain import explain_query, explain_stream_table
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.refresh.run import Refresher
@@ -96,7 +97,7 @@ class Trickle:
         if not initialize:
             return None
         try:
-            return self._refresher.refresh(pgt_id, initiated_by="INITIAL")
+            return self._populate(pgt_id)
         except BaseException:
             stream = catalog.by_id(self._connection, pgt_id)
             if stream is not None:
@@ -169,10 +170,22 @@ class Trickle:
 
             diamonds.ask(self._connection, pgt_id, *asked)
 
-    def _refresh_for_sure(self, pgt_id: int) -> None:
+    def _populate(self, pgt_id: int) -> RefreshResult:
+        """Fills a new table; if it is in an atomic group, its group is brought to the same version."""
+        result = self._refresh_for_sure(pgt_id, initiated_by="INITIAL")
+        if result.action is Action.SKIP:
+            raise StateError(
+                f"it cannot be filled together with the atomic group that it is part of: {result.reason}",
+                code="PT347",
+                hint="mend that, or leave the group with diamond_consistency none",
+            )
+        return result
+
+    def _refresh_for_sure(self, pgt_id: int, *, initiated_by: str = "MANUAL") -> RefreshResult:
         """Refreshes, waiting for another refresh that is under way; a suspended table stays as it is."""
-        while self._refresh(pgt_id).reason == UNDER_WAY:
+        while (result := self._refresh(pgt_id, initiated_by=initiated_by)).reason == UNDER_WAY:
             time.sleep(0.2)
+        return result
 
     def drop_stream_table(self, name: str, cascade: bool = False) -> list[str]:
         """Drops a stream table and, with `cascade`, all that depends on it; returns the stream tables dropped."""
@@ -184,11 +197,15 @@ class Trickle:
         return dropped
 
     def refresh_stream_table(self, name: str, *, full: bool = False) -> RefreshResult:
-        """Brings a stream table up to date now; if it is in a circle, all of that."""
+        """Brings a stream table up to date now; if it is in a circle or an atomic group, all of that."""
         return self._refresh(catalog.resolve(self._connection, name).pgt_id, full=full)
 
-    def _refresh(self, pgt_id: int, *, full: bool = False) -> RefreshResult:
-        return circle.refresh(self._refresher, pgt_id, full=full)[pgt_id]
+    def _refresh(self, pgt_id: int, *, full: bool = False, initiated_by: str = "MANUAL") -> RefreshResult:
+        if not catalog.is_stacked(self._connection, pgt_id):
+            return circle.refresh(self._refresher, pgt_id, full=full, initiated_by=initiated_by)[pgt_id]
+        from pgtrickle.scheduler import asked  # here: graphs are loaded only where there may be one
+
+        return asked.refresh(self._refresher, pgt_id, full=full, initiated_by=initiated_by)
 
     def status(self, name: str | None = None) -> Sequence[StreamTable]:
         """All stream tables, or the one named."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 
@@ -16,8 +16,11 @@ from pgtrickle.api import Trickle
 from pgtrickle.config import Settings
 from pgtrickle.db import statement
 from pgtrickle.refresh import tick as ticks
+from pgtrickle.refresh import together
+from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.refresh.run import Refresher
 from pgtrickle.refresh.tick import Tick
+from pgtrickle.refresh.together import Asked
 
 
 class World:
@@ -88,6 +91,11 @@ def orders(dsn: str, spark: SparkSession) -> Iterator[World]:
         yield made
     finally:
         made.close()
+
+
+def refresh_together(refresher: Refresher, pgt_ids: Sequence[int], at: Tick) -> dict[int, RefreshResult]:
+    """As the service refreshes an atomic group."""
+    return together.refresh(refresher, dict.fromkeys(pgt_ids, Asked("SCHEDULER")), at)
 
 
 @contextmanager

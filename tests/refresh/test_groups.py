@@ -13,11 +13,13 @@ from pgtrickle.capture import handover
 from pgtrickle.capture.eligibility import Eligibility
 from pgtrickle.capture.modes import Mode
 from pgtrickle.config import Settings
+from pgtrickle.db import statement
 from pgtrickle.errors import StateError
-from pgtrickle.refresh import plan
+from pgtrickle.refresh import plan, together
 from pgtrickle.refresh.run import Refresher
-from pgtrickle.refresh.tick import NotInTick
-from tests.refresh.stacked import World, orders, tick
+from pgtrickle.refresh.together import Asked
+from tests.refresh.stacked import World, orders, refresh_together, tick
+from tests.refresh.test_ticks import MEANWHILE, WINDOWS, operators
 from tests.wal.moving import Moving, moving
 from tests.wal.world import table_of
 
@@ -44,14 +46,20 @@ def counted(world: World) -> int:
     return table_of(world.conn, "kept").oid
 
 
-def test_no_group_reads_a_stream_table_from_the_wal(world: World, mover: Moving) -> None:
+def test_a_group_that_would_read_a_stream_table_from_the_wal_is_computed_in_full(world: World, mover: Moving) -> None:
     """What is not committed is not decoded."""
     kept = counted(world)
     mover.to(kept, Mode.WAL)
     world.refresher.refresh(world.ids["counts"])
     world.run("INSERT INTO orders VALUES (1000, 1, 1), (1001, 2, 1)")
-    with tick(world.dsn) as at, pytest.raises(NotInTick, match="not captured by triggers alone"):
-        world.refresher.refresh_together([world.ids["kept"], world.ids["counts"]], at)
+    with tick(world.dsn) as at:
+        results = refresh_together(world.refresher, [world.ids["kept"], world.ids["counts"]], at)
+        assert world.is_at(at)
+        assert [world.differing(name, at) for name in ("kept", "counts")] == [[], []]
+    assert results[world.ids["kept"]].action == "DIFFERENTIAL"
+    assert results[world.ids["counts"]].action == "FULL"
+    assert "not captured by triggers alone" in results[world.ids["counts"]].reason
+    world.run("INSERT INTO orders VALUES (1002, 2, 1)")
     world.trickle.refresh_stream_table("kept")
     world.trickle.refresh_stream_table("counts")
     assert all(found.equal for found in world.trickle.verify())
@@ -79,25 +87,24 @@ def test_all_members_see_one_version_of_a_stream_table_outside(world: World, spa
     with tick(world.dsn) as at:
         world.refresher.refresh(world.ids["kept"], tick=at)
         with refreshed_amid(world, spark, "kept"):
-            world.refresher.refresh_together(members, at)
+            refresh_together(world.refresher, members, at)
     assert world.conn.execute("SELECT one.n, other.n FROM one, other").fetchall() == [(61, 61)]
     with tick(world.dsn) as at:
-        world.refresher.refresh_together(members, at)
+        refresh_together(world.refresher, members, at)
     assert all(found.equal for found in world.trickle.verify())
 
 
-def test_a_full_member_that_reads_base_tables_too_is_refreshed_by_itself(world: World) -> None:
-    """They would be of now, and the others' of the tick."""
+def test_a_full_member_reads_base_tables_of_the_tick_and_what_the_group_has_not_committed(world: World) -> None:
+    """No one place has both."""
     world.create("counts", "SELECT count(*) AS n FROM orders")
     query = "SELECT c.n AS counted, (SELECT count(*) FROM orders) AS direct FROM counts c"
     world.create("compared", query, mode="FULL")
     world.run("INSERT INTO orders VALUES (999, 1, 1)")
     with tick(world.dsn) as at:
         world.run("INSERT INTO orders VALUES (1000, 1, 1)")
-        with pytest.raises(NotInTick) as outside:
-            world.refresher.refresh_together([world.ids["counts"], world.ids["compared"]], at)
-    assert outside.value.pgt_id == world.ids["compared"]
-    assert world.conn.execute("SELECT n, counted, direct FROM counts, compared").fetchall() == [(60, 60, 60)]
+        refresh_together(world.refresher, [world.ids["counts"], world.ids["compared"]], at)
+        assert world.is_at(at)
+    assert world.conn.execute("SELECT n, counted, direct FROM counts, compared").fetchall() == [(61, 61, 61)]
     assert "RUNNING" not in {each.status for name in ("counts", "compared") for each in world.trickle.history(name)}
 
 
@@ -109,12 +116,12 @@ def test_a_full_member_reads_no_later_version_than_the_others(world: World, spar
     world.run("INSERT INTO orders VALUES (999, 1, 1)")
     with tick(world.dsn) as at:
         world.refresher.refresh(world.ids["kept"], tick=at)
-        with refreshed_amid(world, spark, "kept"), pytest.raises(NotInTick, match="refreshed meanwhile"):
-            world.refresher.refresh_together(members, at)
-    assert [each.status for each in world.trickle.history("ranks", 1)] == ["SKIPPED"]
-    with tick(world.dsn) as at:
-        world.refresher.refresh_together(members, at)
-        assert [world.differing(name, at) for name in ("counts", "ranks")] == [[], []]
+        with refreshed_amid(world, spark, "kept"):
+            refresh_together(world.refresher, members, at)
+    reasons = [each.reason or "" for each in world.trickle.history("ranks", 2)]
+    assert "refreshed meanwhile" in reasons[1], "and then again, with what is there"
+    assert world.conn.execute("SELECT n, (SELECT count(*) FROM ranks) FROM counts").fetchall() == [(62, 62)]
+    assert all(found.equal for found in world.trickle.verify())
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["committed", "failed"])
@@ -126,28 +133,113 @@ def test_a_large_group_leaves_no_staging_tables(world: World, monkeypatch: pytes
     world.refresher.connections().aside.execute("SET lock_timeout = '20s'")
     world.run(f"INSERT INTO orders VALUES (999, 9, {1 if fails else 2})")
     with tick(world.dsn) as at, pytest.raises(StateError) if fails else nullcontext():
-        world.refresher.refresh_together([world.ids["totals"], world.ids["inverse"]], at)
+        refresh_together(world.refresher, [world.ids["totals"], world.ids["inverse"]], at)
     assert world.conn.execute("SELECT relname FROM pg_class WHERE relname LIKE 'stage\\_%'").fetchall() == []
     assert world.trickle.history("totals", 1)[0].status == ("SKIPPED" if fails else "COMPLETED")
 
 
-def test_auto_that_must_be_computed_in_full_is_refreshed_by_itself(world: World) -> None:
+def test_auto_that_must_be_computed_in_full_is_so_within_its_group(world: World) -> None:
     """A delta meets a pair of rows that the present does not have; that is no failure of the group's."""
     world.run("CREATE TABLE a (k int, x int)", "INSERT INTO a VALUES (1, 5)")
     world.run("CREATE TABLE b (k int, y int)", "INSERT INTO b VALUES (1, 0)")
     world.create("copied", "SELECT k, x FROM a", mode="AUTO")
     world.create("divided", "SELECT a.k, 100 / (a.x - b.y) AS z FROM a JOIN b ON a.k = b.k", mode="AUTO")
     world.run("UPDATE a SET x = 1", "UPDATE b SET y = 5")
-    with tick(world.dsn) as at, pytest.raises(NotInTick, match="division by zero") as outside:
-        world.refresher.refresh_together([world.ids["copied"], world.ids["divided"]], at)
-    assert outside.value.pgt_id == world.ids["divided"]
+    steady = Refresher(world.dsn, Settings(differential_max_change_ratio=100), world.refresher.session)
+    with tick(world.dsn) as at:
+        results = refresh_together(steady, [world.ids["copied"], world.ids["divided"]], at)
+        assert [world.differing(name, at) for name in ("copied", "divided")] == [[], []]
+    steady.close()
+    assert results[world.ids["copied"]].action == "DIFFERENTIAL"
+    assert results[world.ids["divided"]].action == "FULL"
+    assert "division by zero" in results[world.ids["divided"]].reason
     for name in ("copied", "divided"):
         assert world.trickle.status(name)[0].consecutive_errors == 0
-        assert world.trickle.history(name, 1)[0].status == "SKIPPED"
-    assert world.refresher.refresh(world.ids["divided"]).action == "FULL"
+    assert [each.status for each in world.trickle.history("divided", 2)] == ["COMPLETED", "SKIPPED"]
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
+def test_every_operator_in_full_within_a_group(world: World, monkeypatch: pytest.MonkeyPatch, large: bool) -> None:
+    """Base tables are of the tick, though writers go on, and stream tables as the group has them; the state that is
+    built serves the differential refresh that follows."""
+    if large:
+        monkeypatch.setattr(plan, "SMALL_CHANGES", -1)
+    names = operators(world)
+    for number, window in enumerate(WINDOWS[:3]):
+        world.run(*window)
+        with tick(world.dsn) as at:
+            world.run(*MEANWHILE)
+            why = "to see it" if number != 1 else None
+            results = together.refresh(
+                world.refresher, {world.ids[name]: Asked("SCHEDULER", why) for name in names}, at
+            )
+            assert world.is_at(at)
+            assert {name: world.differing(name, at) for name in names} == {name: [] for name in names}
+        assert {result.action for result in results.values()} == {"FULL"} if why else {"DIFFERENTIAL", "NO_DATA"}
+
+
+WHOLE = {
+    "directly": "SELECT k.id, rank() OVER (ORDER BY o.amount, o.id) AS place FROM kept k JOIN orders o ON o.id = k.id",
+    "through_views": "SELECT id, amount, n, rank() OVER (ORDER BY amount, id) AS place FROM above",
+    "whole_rows": "SELECT k.id, to_jsonb(k) AS row, row_number() OVER (ORDER BY o.id) AS n"
+    " FROM kept k JOIN orders o USING (id)",
+    "with": "WITH RECURSIVE up(id) AS (SELECT min(id) FROM kept UNION ALL SELECT k.id FROM up JOIN kept k"
+    " ON k.id = up.id + 1) SELECT up.id, o.amount FROM up JOIN orders o ON o.id = up.id",
+    "twice": "SELECT k.id, l.id AS other, ntile(3) OVER (ORDER BY k.id, o.id) AS part"
+    " FROM kept k JOIN kept l ON l.id = k.id + 1 JOIN orders o ON o.id = k.id",
+}
+BELOW = "SELECT region, count(*) AS n FROM kept GROUP BY region"
+ABOVE = "SELECT o.id, o.amount, b.n FROM orders o JOIN below b ON b.region = o.region"
+"""Queries that only PostgreSQL evaluates, over a stream table and a base table."""
+
+
+@pytest.mark.parametrize("what", WHOLE)
+def test_a_whole_query_reads_copies_in_the_place_of_stream_tables(world: World, what: str) -> None:
+    world.create("kept", "SELECT id, region FROM orders WHERE amount > 3")
+    world.run(f"CREATE VIEW below AS {BELOW}", f"CREATE VIEW above AS {ABOVE}")
+    world.trickle.create_stream_table("whole", WHOLE[what], refresh_mode="FULL")
+    pgt_id = world.trickle.status("whole")[0].pgt_id
+    for number in range(2):
+        world.run(
+            f"UPDATE orders SET amount = amount - 3 WHERE id > {number}", f"DELETE FROM orders WHERE id = {9 + number}"
+        )
+        expected = world.conn.execute(
+            statement(
+                f"WITH kept AS (SELECT id, region FROM orders WHERE amount > 3), below AS ({BELOW}),"
+                f" above AS ({ABOVE}), whole AS ({WHOLE[what]}) SELECT w::text FROM whole w ORDER BY 1"
+            )
+        ).fetchall()
+        with tick(world.dsn) as at:
+            world.run(
+                "UPDATE orders SET amount = amount + 10, region = 0 WHERE id % 2 = 0",
+                "DELETE FROM orders WHERE id = 12",
+            )
+            results = refresh_together(world.refresher, [world.ids["kept"], pgt_id], at)
+        assert [each.action for each in results.values()] == ["DIFFERENTIAL", "FULL"]
+        assert world.conn.execute("SELECT w::text FROM whole w ORDER BY 1").fetchall() == expected
+    world.trickle.drop_stream_table("whole")
+    world.run("DROP VIEW above", "DROP VIEW below")
+
+
+def test_a_whole_query_that_copies_cannot_stand_in_for_is_left_with_its_group(world: World) -> None:
+    """PostgreSQL prints a table's name in full beside a WITH of the same name: then no copy shadows it."""
+    world.create("kept", "SELECT id, region FROM orders WHERE amount > 3")
+    query = (
+        "WITH kept AS (SELECT o.id FROM orders o JOIN public.kept k ON k.id = o.id)"
+        " SELECT id, rank() OVER (ORDER BY id) AS n FROM kept"
+    )
+    with pytest.raises(StateError, match="cannot be filled together with the atomic group") as refused:
+        world.trickle.create_stream_table("whole", query, refresh_mode="FULL")
+    assert refused.value.code == "PT347"
+    world.trickle.create_stream_table("whole", query, refresh_mode="FULL", diamond_consistency="none")
+    pgt_id = world.trickle.status("whole")[0].pgt_id
+    world.run("INSERT INTO orders VALUES (999, 1, 9)")
     with tick(world.dsn) as at:
-        world.refresher.refresh_together([world.ids["copied"], world.ids["divided"]], at)
-        assert [world.differing(name, at) for name in ("copied", "divided")] == [[], []]
+        results = refresh_together(world.refresher, [world.ids["kept"], pgt_id], at)
+    assert {each.action for each in results.values()} == {"SKIP"}
+    assert "public.whole cannot be computed in full with its group" in results[pgt_id].reason
+    assert world.conn.execute("SELECT FROM kept WHERE id = 999").fetchall() == []
+    world.trickle.drop_stream_table("whole")
 
 
 def test_a_group_that_waits_for_the_decoder_in_vain_says_so_of_each(world: World, mover: Moving) -> None:
@@ -160,7 +252,7 @@ def test_a_group_that_waits_for_the_decoder_in_vain_says_so_of_each(world: World
     world.run("UPDATE regions SET name = name || '!'", "UPDATE orders SET amount = amount + 1")
     hasty = Refresher(world.dsn, Settings(decoder_wait_timeout=1), world.refresher.session)
     with tick(world.dsn) as at:
-        results = hasty.refresh_together([world.ids["names"], world.ids["amounts"]], at)
+        results = refresh_together(hasty, [world.ids["names"], world.ids["amounts"]], at)
     hasty.close()
     assert {result.action for result in results.values()} == {"SKIP"}
     for name in ("names", "amounts"):

@@ -20,11 +20,11 @@ from pgtrickle.config import Settings
 from pgtrickle.db import statement
 from pgtrickle.errors import StateError
 from pgtrickle.refresh import define, plan
-from pgtrickle.refresh.tick import NotInTick, Tick
+from pgtrickle.refresh.tick import Tick
 from pgtrickle.spark import facts, lower
 from tests.conftest import fresh_database
 from tests.refresh.random_queries import TableDefinition, queries, schemas, statements
-from tests.refresh.stacked import World, orders, tick
+from tests.refresh.stacked import World, orders, refresh_together, tick
 
 EXAMPLES = int(os.environ.get("PGTRICKLE_RANDOM_EXAMPLES", "6"))
 
@@ -103,7 +103,7 @@ def test_all_tables_are_of_one_snapshot_though_writers_go_on(world: World, toget
         with tick(world.dsn) as at:
             world.run(*MEANWHILE)
             if together:
-                results = world.refresher.refresh_together([world.ids[name] for name in names], at)
+                results = refresh_together(world.refresher, [world.ids[name] for name in names], at)
             else:
                 results = {world.ids[n]: world.refresher.refresh(world.ids[n], tick=at) for n in names}
             assert {result.action for result in results.values()} <= {"DIFFERENTIAL", "NO_DATA"}
@@ -191,7 +191,7 @@ def test_a_failure_leaves_the_whole_group_as_it_was(world: World) -> None:
     world.run("DELETE FROM orders WHERE region = 1 AND id < 1000 AND id <> 1")
     group = [*names, "inverse"]
     with tick(world.dsn) as at, pytest.raises(StateError, match="division by zero"):
-        world.refresher.refresh_together([world.ids[name] for name in group], at)
+        refresh_together(world.refresher, [world.ids[name] for name in group], at)
     after = {
         name: world.conn.execute(statement(f"SELECT whole::text FROM {name} AS whole ORDER BY 1")).fetchall()
         for name in names
@@ -202,7 +202,7 @@ def test_a_failure_leaves_the_whole_group_as_it_was(world: World) -> None:
     assert world.trickle.history("inverse", 1)[0].status == "FAILED"
     world.run("INSERT INTO orders VALUES (1002, 1, 1)")
     with tick(world.dsn) as at:
-        world.refresher.refresh_together([world.ids[name] for name in group], at)
+        refresh_together(world.refresher, [world.ids[name] for name in group], at)
         assert [world.differing(name, at) for name in group] == [[]] * len(group)
 
 
@@ -219,7 +219,7 @@ def test_a_full_table_in_a_group_sees_what_the_group_has_not_committed(world: Wo
     world.create("ranks", "SELECT region, rank() OVER (ORDER BY total) AS place FROM totals ", mode="FULL")
     world.run("UPDATE orders SET amount = amount * 100 WHERE region = 1")
     with tick(world.dsn) as at:
-        world.refresher.refresh_together([world.ids["totals"], world.ids["ranks"]], at)
+        refresh_together(world.refresher, [world.ids["totals"], world.ids["ranks"]], at)
         assert [world.differing(name, at) for name in ("totals", "ranks")] == [[], []]
 
 
@@ -300,16 +300,12 @@ def _play(world: World, window: Window, *, together: bool) -> None:
         world.trickle.refresh_stream_table(name)
     with tick(world.dsn) as at:
         world.run(*window.during)
-        try:
-            if together:
-                world.refresher.refresh_together(list(world.ids.values()), at)
-            else:
-                for pgt_id in world.ids.values():
-                    world.refresher.refresh(pgt_id, tick=at)
-        except NotInTick as outside:
-            event(f"together: {outside}")
+        if together:
+            results = refresh_together(world.refresher, list(world.ids.values()), at)
+            assert "SKIP" not in {result.action for result in results.values()}
+        else:
             for pgt_id in world.ids.values():
-                world.refresher.refresh(pgt_id)
+                world.refresher.refresh(pgt_id, tick=at)
         if world.is_at(at):
             assert {name: world.differing(name, at) for name in world.ids} == {name: [] for name in world.ids}
             return

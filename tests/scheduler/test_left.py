@@ -66,8 +66,8 @@ def test_what_is_left_does_not_hold_up_the_others(world: World, monkeypatch: pyt
     assert world.stamps()["b"] != after["b"]
 
 
-def test_a_group_of_which_one_was_refreshed_alone_is_next_and_together(world: World) -> None:
-    """Though its policy is to wait for the slowest, which is not due: until then its arms would differ."""
+def test_a_group_of_which_all_must_be_defined_anew_is_done_in_one_tick(world: World) -> None:
+    """Though its policy is to wait for the slowest, which would not be due again."""
     queries = {
         "p": "SELECT id FROM t WHERE v > 0",
         "q": "SELECT id FROM t WHERE v > 3",
@@ -79,9 +79,10 @@ def test_a_group_of_which_one_was_refreshed_alone_is_next_and_together(world: Wo
     world.trickle.alter_stream_table("pq", diamond_schedule_policy="slowest")
     world.conn.execute("UPDATE pgtrickle.pgt_stream_tables SET data_timestamp = data_timestamp - interval '3 hours'")
     world.conn.execute("ALTER TABLE t ALTER COLUMN v TYPE bigint")
-    for _ in range(6):
-        if not world.round():
-            break
+    assert not world.round()
+    for name in ("p", "q", "pq"):
+        assert world.trickle.history(name, 1)[0].action in {"REINITIALIZE", "NO_DATA"}, name
+        assert world.differing(name, queries[name]) == []
     world.conn.execute("INSERT INTO t VALUES (200, 200)")
     world.round()
     assert world.differing("other", queries["other"]) == []

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -235,6 +236,30 @@ def test_what_is_due_is_refreshed_unless_paused(database18: str, tmp_path: Path)
             " USING (pgt_id) WHERE t.pgt_name IN ('a', 'b') ORDER BY h.refresh_id LIMIT 1"
         ).fetchone()
         assert first == ("a",)
+
+
+def test_what_comes_to_be_due_is_refreshed_at_once(database18: str, tmp_path: Path) -> None:
+    """The next look is an hour away: another schedule, or status, has the service look when it is committed."""
+    with connect(database18) as trickle, db.connect(database18) as conn:
+        conn.execute("CREATE TABLE t (id int PRIMARY KEY)")
+        for name in ("scheduled", "resumed", "other"):
+            trickle.create_stream_table(name, "SELECT id FROM t", schedule="1h" if name != "resumed" else "1s")
+        trickle.alter_stream_table("resumed", status="SUSPENDED")
+
+        def refreshed() -> set[object]:
+            rows = conn.execute(
+                "SELECT t.pgt_name FROM pgtrickle.pgt_refresh_history AS h JOIN pgtrickle.pgt_stream_tables AS t"
+                " USING (pgt_id) WHERE h.initiated_by = 'SCHEDULER'"
+            )
+            return {name for (name,) in rows}
+
+        with running(database18, tmp_path, scheduler_interval_ms="3600000", cdc_mode="trigger") as service:
+            service.await_event("settings_read")
+            time.sleep(1.2)  # the first look is over
+            trickle.alter_stream_table("scheduled", schedule="1s")
+            until(lambda: refreshed() == {"scheduled"}, lambda: service.log, 10)
+            conn.execute("SELECT pgtrickle.alter_stream_table('resumed', status => 'ACTIVE')")
+            until(lambda: refreshed() == {"scheduled", "resumed"}, lambda: service.log, 10)
 
 
 def test_sigterm_ends_it_in_the_middle_of_a_refresh(database18: str, tmp_path: Path) -> None:

@@ -225,6 +225,16 @@ def consumers_of(conn: psycopg.Connection[Any], source_oid: int) -> tuple[Stream
     return _many(conn, where, (source_oid,))
 
 
+def is_stacked(conn: psycopg.Connection[Any], pgt_id: int) -> bool:
+    """Whether it reads a stream table, or is read by one."""
+    row = conn.execute(
+        "SELECT EXISTS (SELECT FROM pgtrickle.pgt_dependencies AS d JOIN pgtrickle.pgt_stream_tables AS t"
+        " ON t.pgt_relid = d.source_relid WHERE %s IN (d.pgt_id, t.pgt_id))",
+        (pgt_id,),
+    ).fetchone()
+    return row is not None and bool(row[0])
+
+
 def circle(conn: psycopg.Connection[Any], pgt_id: int) -> tuple[int, ...]:
     """The stream tables that read each other in a circle with this one, itself included, by id; none if it is in no
     circle."""

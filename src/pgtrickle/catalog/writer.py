@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 from psycopg.types.json import Jsonb
@@ -15,6 +15,9 @@ from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.errors import StateError
 from pgtrickle.model import Table
 from pgtrickle.query.analysis import NO_DEPENDENCIES, Dependencies
+
+WAKE_CHANNEL: Final = "pg_trickle_wake"
+"""NOTIFY on it has the service look at once, and not at its next turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +87,18 @@ def unregister(conn: psycopg.Connection[Any], pgt_id: int) -> None:
 
 
 def set_schedule(conn: psycopg.Connection[Any], pgt_id: int, schedule: str | None) -> None:
+    """Change the schedule; the service looks at once whether the table is due."""
     _update(
         conn,
         "UPDATE pgtrickle.pgt_stream_tables SET schedule = %s, updated_at = now() WHERE pgt_id = %s",
         (schedule, pgt_id),
     )
+    _wake(conn)
 
 
 def set_status(conn: psycopg.Connection[Any], pgt_id: int, status: str) -> None:
-    """Change the status; going back to ACTIVE forgets the errors that led away from it."""
+    """Change the status; going back to ACTIVE forgets the errors that led away from it, and the service looks at
+    once whether the table is due."""
     _update(
         conn,
         "UPDATE pgtrickle.pgt_stream_tables SET status = %(status)s, updated_at = now(),"
@@ -100,6 +106,12 @@ def set_status(conn: psycopg.Connection[Any], pgt_id: int, status: str) -> None:
         " last_error = CASE WHEN %(status)s = 'ACTIVE' THEN NULL ELSE last_error END WHERE pgt_id = %(pgt_id)s",
         {"status": status, "pgt_id": pgt_id},
     )
+    _wake(conn)
+
+
+def _wake(conn: psycopg.Connection[Any]) -> None:
+    """Have the service look at what is due as soon as this is committed, and not at its next turn."""
+    conn.execute("SELECT pg_notify(%s, 'due')", (WAKE_CHANNEL,))
 
 
 def set_cdc_mode(conn: psycopg.Connection[Any], pgt_id: int, requested_cdc_mode: str | None) -> None:

@@ -1,6 +1,6 @@
 """Refreshes of several stream tables in one transaction: what they see of each other and of those outside the group.
 
-`run.py` begins a group on its writer, and commits it; the refreshes of its members ask it what they may read.
+`together.py` begins a group on its writer, and commits it; the refreshes of its members ask it what they may read.
 """
 
 from __future__ import annotations
@@ -51,3 +51,14 @@ def _outside(writer: Connection, members: Sequence[int]) -> dict[int, str]:
         {"members": list(members)},
     )
     return {int(str(oid)): str(frontier) for oid, frontier in rows}
+
+
+def sources_of(conn: Connection, pgt_ids: Sequence[int]) -> Mapping[int, frozenset[int]]:
+    """The stream tables that each of these stream tables reads, by id."""
+    rows = conn.execute(
+        "SELECT d.pgt_id, t.pgt_id FROM pgtrickle.pgt_dependencies AS d"
+        " JOIN pgtrickle.pgt_stream_tables AS t ON t.pgt_relid = d.source_relid WHERE d.pgt_id = ANY(%s)",
+        (list(pgt_ids),),
+    )
+    pairs = [(int(str(reader)), int(str(source))) for reader, source in rows]
+    return {each: frozenset(source for reader, source in pairs if reader == each) for each in pgt_ids}

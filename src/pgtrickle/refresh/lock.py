@@ -17,6 +17,8 @@ from pgtrickle.errors import StateError
 _CLASS = 0x7067_7472  # "pgtr": first key of every stream table's lock
 _PATIENCE = "60s"
 _AGAIN_S = 0.02
+PATIENCE_S = 0.5
+"""Of one who asks for a refresh: the service holds the locks of tables that have nothing to do for a moment."""
 
 
 @contextmanager
@@ -42,10 +44,10 @@ def _try_lock(connection: Connection, pgt_id: int) -> bool:
 
 
 @contextmanager
-def refresh_locks(connection: Connection, pgt_ids: Sequence[int]) -> Iterator[bool]:
-    """Those of several stream tables; false if another session has one of them."""
+def refresh_locks(connection: Connection, pgt_ids: Sequence[int], patience_s: float = 0.0) -> Iterator[bool]:
+    """Those of several stream tables; false if another session has one of them, and keeps it for that long."""
     with ExitStack() as held:
-        yield all(held.enter_context(refresh_lock(connection, pgt_id)) for pgt_id in sorted(pgt_ids))
+        yield all(held.enter_context(refresh_lock(connection, pgt_id, patience_s)) for pgt_id in sorted(pgt_ids))
 
 
 def lock_free(connection: Connection, pgt_ids: Sequence[int]) -> frozenset[int]:

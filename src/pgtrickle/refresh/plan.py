@@ -7,9 +7,10 @@ from pgtrickle.capture.buffer import SCHEMA, buffer_name
 from pgtrickle.model import Column, quote
 from pgtrickle.query.operators import Scan
 from pgtrickle.refresh.prepared import Prepared
+from pgtrickle.refresh.upstream import AS_THEY_ARE, Upstream
 from pgtrickle.refresh.window import Window
 from pgtrickle.spark.facts import Facts
-from pgtrickle.spark.flow import RANGE, LandAggregate, LandResult, Physical, Place
+from pgtrickle.spark.flow import RANGE, LandAggregate, LandResult, Physical
 from pgtrickle.spark.full import lower_full, whole_query
 from pgtrickle.spark.lower import Names, lower_delta
 from pgtrickle.spark.parts import Changed, Part
@@ -19,11 +20,11 @@ SMALL_ROWS = 200_000
 """Up to these sizes the driver reads the window and one task does the work; above, tasks read and land."""
 
 
-def plan_full(prepared: Prepared, facts: Facts, place: Place = Place.SNAPSHOT) -> Physical:
-    """The plan of a full refresh; a query without a tree is evaluated whole by PostgreSQL, at that place."""
+def plan_full(prepared: Prepared, facts: Facts, upstream: Upstream = AS_THEY_ARE) -> Physical:
+    """The plan of a full refresh; a query without a tree is evaluated whole by PostgreSQL."""
     if prepared.compiled.tree is None:
-        return whole_query(whole_sql(prepared), result_columns(prepared), place)
-    return lower_full(prepared.tree, facts, lambda number: prepared.states[number].name)
+        return whole_query(whole_sql(prepared, upstream.query), result_columns(prepared), upstream.place)
+    return lower_full(prepared.tree, facts, lambda number: prepared.states[number].name, upstream.copies)
 
 
 def plan_delta(prepared: Prepared, facts: Facts, window: Window, changed: Changed) -> Physical:
@@ -73,7 +74,8 @@ def is_small(physical: Physical, facts: Facts, *, whole: bool) -> bool:
     return sum(facts.changes.values()) <= SMALL_CHANGES and landed <= SMALL_ROWS
 
 
-def whole_sql(prepared: Prepared) -> str:
-    """The user's query as PostgreSQL normalised it, under the names of `result_columns`."""
+def whole_sql(prepared: Prepared, query: str | None = None) -> str:
+    """The user's query as PostgreSQL normalised it, or what stands for it, under the names of `result_columns`."""
     names = ", ".join(quote(column.name) for column in result_columns(prepared))
-    return f"SELECT * FROM ({prepared.compiled.analysis.normalised.rstrip('; ')}) AS query({names})"
+    text = query or prepared.compiled.analysis.normalised.rstrip("; ")
+    return f"SELECT * FROM ({text}) AS query({names})"

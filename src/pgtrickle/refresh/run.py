@@ -1,38 +1,31 @@
-"""Refreshes stream tables, one by one or several at once, under their locks; keeps what is dear to make warm between.
+"""Refreshes a stream table under its lock; keeps what is dear to make warm between.
 
-For everyone who refreshes: the API and the service. What a refresh does is in `underway.py`.
+For all who refresh: `circle.py` and `together.py` refresh several with it. What a refresh does is in `underway.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from psycopg import IsolationLevel
 
-from pgtrickle import db, failpoints
+from pgtrickle import db
 from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.config import Settings
-from pgtrickle.db import Connection
 from pgtrickle.refresh.account import UNDER_WAY, skipped
 from pgtrickle.refresh.connections import Connections
-from pgtrickle.refresh.decide import Action
 from pgtrickle.refresh.define import load
-from pgtrickle.refresh.group import Group
-from pgtrickle.refresh.lock import refresh_lock, refresh_locks
+from pgtrickle.refresh.lock import PATIENCE_S, refresh_lock
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.refresh.tick import NotInTick, Tick
 from pgtrickle.refresh.underway import Refresh
-from pgtrickle.refresh.window import Behind
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_PATIENCE_S = 0.5
-"""Of one who asks for a refresh: the service holds the locks of tables that have nothing to do for a moment."""
 
 CompiledTables: TypeAlias = dict[int, tuple[str, Prepared]]
 """Stream tables made ready, by id, each with the version of the definition it was compiled for."""
@@ -57,7 +50,7 @@ class Refresher:
         """Refreshes one stream table, to the tick's snapshot if there is one and it can be. Raises what went wrong,
         after recording it."""
         connections = self.connections()
-        patience = 0.0 if initiated_by == "SCHEDULER" else _PATIENCE_S
+        patience = 0.0 if initiated_by == "SCHEDULER" else PATIENCE_S
         with refresh_lock(connections.aside, pgt_id, patience) as locked:
             if not locked:
                 return skipped(connections.aside, pgt_id, initiated_by, UNDER_WAY)
@@ -71,57 +64,6 @@ class Refresher:
                 result = refresh.run()
             refresh.clean()
             return result
-
-    def refresh_together(
-        self,
-        pgt_ids: Sequence[int],
-        tick: Tick,
-        *,
-        initiated_by: str = "SCHEDULER",
-        on_change: Callable[[Connection], None] | None = None,
-    ) -> dict[int, RefreshResult]:
-        """Refreshes several stream tables, each after those it reads, and commits them together or not at all;
-        `on_change` is part of that transaction, unless none of them had anything to do.
-
-        What goes wrong with one is raised, after recording it, and all stay as they were. NotInTick if one must be
-        refreshed by itself first.
-        """
-        connections = self.connections()
-        begun: dict[int, Refresh] = {}
-        results: dict[int, RefreshResult] = {}
-        with refresh_locks(connections.aside, pgt_ids) as locked:
-            if not locked:
-                return {each: skipped(connections.aside, each, initiated_by, UNDER_WAY) for each in pgt_ids}
-            for pgt_id in pgt_ids:
-                record.close_abandoned(connections.aside, pgt_id)
-            try:
-                with connections.writer.transaction():
-                    group = Group.begin(connections.writer, pgt_ids)
-                    for pgt_id in pgt_ids:
-                        begun[pgt_id] = Refresh(self, connections, pgt_id, initiated_by, None, tick, group)
-                        results[pgt_id] = begun[pgt_id].run()
-                    if on_change is not None and any(r.action is not Action.NO_DATA for r in results.values()):
-                        on_change(connections.writer)
-                    failpoints.reach("before-group-commit")
-            except Behind as behind:
-                reason = str(behind)
-                return {
-                    each: begun[each].skip(reason)
-                    if each in begun
-                    else skipped(connections.aside, each, initiated_by, reason)
-                    for each in pgt_ids
-                }
-            except Exception as error:
-                for pgt_id in results:
-                    begun[pgt_id].undone(f"undone with the others of its group: {error}")
-                raise
-            finally:  # not sooner: the writer had the staging tables locked, from which it read
-                for refresh in begun.values():
-                    refresh.drop_staging()
-            failpoints.reach("after-group-commit")
-            for refresh in begun.values():
-                refresh.clean()
-        return results
 
     def close(self) -> None:
         if self._connections is not None:

@@ -4,6 +4,7 @@ writing transaction; returns the SQL of the result's rows there.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -24,6 +25,7 @@ from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.window import Window, copied, moved
 from pgtrickle.spark.evaluate import Evaluator
 from pgtrickle.spark.flow import Flow, KeepFirst, LandAggregate, LandResult, Merged, Physical, Place, Read, ReadResult
+from pgtrickle.spark.full import copy_of
 from pgtrickle.spark.land import to_staging
 from pgtrickle.spark.parts import Part
 from pgtrickle.spark.worker import Snapshot, arrow_schema
@@ -33,7 +35,8 @@ from pgtrickle.spark.worker import Snapshot, arrow_schema
 class StageRunner:
     """Runs one plan. `whole`: a full refresh, whose rows all have weight one and replace what is there.
 
-    `late`: sources that have changes after the snapshot.
+    `late`: sources that have changes after the snapshot; `copies`: what stands for those that a full refresh reads
+    as they are after it.
     """
 
     prepared: Prepared
@@ -44,6 +47,7 @@ class StageRunner:
     whole: bool
     small: bool
     late: frozenset[int] = frozenset()
+    copies: Mapping[int, str] = field(default_factory=dict)
     _staging: list[str] = field(default_factory=list)
     _landings: int = 0
     _moved: dict[Scan, str] = field(default_factory=dict)
@@ -120,14 +124,17 @@ class StageRunner:
 
     def _after_window(self, operator: Operator) -> str | None:
         """A source as it is after the window, where the reader's snapshot is in the middle of it."""
+        copy = copy_of(operator, self.copies)
+        if copy is not None:
+            return copy
         if not isinstance(operator, Scan) or operator.table.oid not in self.late:
             return None
         if operator not in self._moved:
             attributes = list(zip(operator.attributes, operator.names, strict=True))
             changes = self.window.changes_sql(operator.table.oid, attributes, Part.LATE)
             place = self.window.spans[operator.table.oid].place
-            copy = copied(self.window.connection(place), changes, self.connections.reader)
-            self._moved[operator] = moved(operator, f"SELECT * FROM {copy}", 1)
+            late = copied(self.window.connection(place), changes, self.connections.reader)
+            self._moved[operator] = moved(operator, f"SELECT * FROM {late}", 1)
         return self._moved[operator]
 
     def _keep_first(self, number: int, top: TopK) -> None:

@@ -29,11 +29,13 @@ class Tick:
 
 
 class NotInTick(Exception):
-    """The table cannot be brought to the tick's snapshot: it must be refreshed by itself; says why."""
+    """The table cannot be brought to the tick's snapshot, but perhaps to a later one; says why. `outdated`: it must be
+    defined anew on its sources first."""
 
-    def __init__(self, pgt_id: int, reason: str) -> None:
+    def __init__(self, pgt_id: int, reason: str, *, outdated: bool = False) -> None:
         super().__init__(reason)
         self.pgt_id = pgt_id
+        self.outdated = outdated
 
 
 def connect(dsn: str) -> db.Connection:

@@ -11,7 +11,6 @@ Called by `run.py`, and in parts by `circle.py`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.errors import Refused, StateError
 from pgtrickle.model import Table
 from pgtrickle.query.fingerprint import fingerprint
+from pgtrickle.query.shadow import NotShadowed
 from pgtrickle.refresh import facts as ask
 from pgtrickle.refresh.account import Account, notify
 from pgtrickle.refresh.decide import Action, Circumstances, Decision, SourceChanges, decide
@@ -39,6 +39,7 @@ from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.refresh.retry import classify
 from pgtrickle.refresh.tick import Moment, NotInTick, Tick, now
+from pgtrickle.refresh.upstream import AS_THEY_ARE, Upstream, at_hand
 from pgtrickle.refresh.window import Behind, Window, at_snapshot, await_decoder, extended, from_decoder, opened
 from pgtrickle.spark.facts import Facts
 from pgtrickle.spark.flow import Place
@@ -51,10 +52,16 @@ _MOST_REDEFINITIONS = 3
 _MANY_CHANGES = 1000
 """With so many the time a differential refresh takes follows their number: fewer cost what starting it costs."""
 CHANGED = "the definition of a source changed"
+NOT_AT_HAND = "a stream table that it reads is not captured by triggers alone"
+INSEPARABLE = "an aggregate over what changed before and after the snapshot is in the way of a differential refresh"
 
 
 class SourceGone(Exception):
     """A source is not there under the name it had when the query was compiled."""
+
+
+class Halted(Exception):
+    """A table of a group cannot be refreshed for now, and so none of them; says which, and why."""
 
 
 class InCircle(Exception):
@@ -74,7 +81,7 @@ class Refresh(Account):
     def run(self) -> RefreshResult:
         try:
             return self._run()
-        except (Refused, Behind, InCircle):
+        except (Refused, Behind, Halted, InCircle):
             raise
         except NotInTick as outside:
             self.undone(str(outside))
@@ -85,14 +92,21 @@ class Refresh(Account):
             reason = f"a differential refresh could not be computed: {raised.message}"
             by_full = known and isinstance(raised, ValueProblem) and self._may_run_full()
             if by_full and self.group is not None:
-                self.undone(reason)
-                raise NotInTick(self.pgt_id, reason) from error
+                return self._anew_in_full(reason)
             self.fail(raised, classify(error))
             if by_full:
                 return Refresh(self.owner, self.connections, self.pgt_id, self.initiated_by, reason).run()
             if raised is error or not known:
                 raise
             raise raised from error
+
+    def _anew_in_full(self, reason: str) -> RefreshResult:
+        """What it has done of its part in the group is undone, and the part done in another way."""
+        self.undone(reason)
+        self.drop_staging()
+        self.refresh_id = self.decision = self.runner = None
+        self.full = reason
+        return self.run()
 
     def _may_run_full(self) -> bool:
         """AUTO may, and says so: a delta can meet values and pairs of rows that the present no longer has."""
@@ -127,15 +141,28 @@ class Refresh(Account):
             if result is not None:
                 return result
             if self.tick is not None:
-                raise NotInTick(self.pgt_id, outdated or CHANGED)
-            reason = stream.reinit_reason or outdated or CHANGED  # what DDL was noted says more than a fingerprint
-            redefine(self.connections.aside, stream, settings=self.owner.settings, reason=reason)
+                raise NotInTick(self.pgt_id, outdated or CHANGED, outdated=True)
+            self._redefine(stream, outdated or CHANGED)
             if catalog.circle(self.connections.aside, self.pgt_id):  # a view was replaced
                 raise InCircle
             prepared = self.owner.prepared(self.read())
         raise StateError(
             "the sources keep changing their definition", code="PT342", hint="refresh again when no DDL is under way"
         )
+
+    def define_anew(self, reason: str) -> None:
+        """Defines a table anew that its group could not be refreshed with; if that fails, so has its refresh. Not while
+        the group's transaction is open, which may hold what is to be changed."""
+        try:
+            self._redefine(self.read(), reason)
+        except known_failures() as error:
+            raised = as_ours(error)
+            self.fail(raised, classify(error))
+            raise raised from error
+
+    def _redefine(self, stream: StreamTable, reason: str) -> None:
+        why = stream.reinit_reason or reason  # what DDL was noted says more than a fingerprint
+        redefine(self.connections.aside, stream, settings=self.owner.settings, reason=why)
 
     def require_in_tick(self, stream: StreamTable) -> None:
         """The tick's snapshot must have the table's last refresh, and its last definition: state is read there. One
@@ -160,6 +187,10 @@ class Refresh(Account):
             window = await_decoder(window, self.owner.settings.decoder_wait_timeout)
             self.lap("wait")
         upstream = prepared.upstream.intersection(sources) if self.tick is not None else frozenset()
+        if self.group is not None and from_decoder(window, upstream):
+            self.full = NOT_AT_HAND
+            yield window
+            return
         self.require_at_hand(window, upstream)
         if upstream and self.group is not None:
             window = extended(window, upstream, Place.WRITER, self.group.until())
@@ -172,7 +203,7 @@ class Refresh(Account):
         """What stream tables have changed after the tick's snapshot must be there once it is visible: it is not waited
         for. So it is, unless one still comes back from the WAL, where none should be."""
         if from_decoder(window, upstream):
-            raise NotInTick(self.pgt_id, "a stream table that it reads is not captured by triggers alone")
+            raise NotInTick(self.pgt_id, NOT_AT_HAND)
 
     def outdated(self, stream: StreamTable, prepared: Prepared, pending: dict[int, Pending]) -> str | None:
         """Why the table must be defined anew on its sources, if it must."""
@@ -218,25 +249,26 @@ class Refresh(Account):
         self.lap("decide")
         if decision.action is Action.SKIP:
             if self.group is not None:
-                raise NotInTick(self.pgt_id, decision.reason)
+                raise Halted(f"{stream}: {decision.reason}")
             return self.skip(decision.reason)
         if decision.action is Action.NO_DATA:
             recorder = self.connections.aside if self.group is None else self.connections.writer
             return self.nothing(recorder, decision, window, moment)
-        place = self._place_of_full(stream, prepared, decision)
         stage.drop_orphans(self.connections.aside, self.pgt_id)
-        return self._work(stream, prepared, decision, facts, window, moment, place)
+        return self._work(stream, prepared, decision, facts, window, moment)
 
-    def _place_of_full(self, stream: StreamTable, prepared: Prepared, decision: Decision) -> Place:
-        """Where a full refresh reads. In a tick, stream tables that it reads are newer than the snapshot: a query of
-        these alone, which PostgreSQL evaluates whole, can be read where they are written. Other tables are of now
-        there, not of the snapshot: what reads them too is refreshed by itself."""
-        if decision.action is Action.DIFFERENTIAL or self.tick is None or not prepared.upstream:
-            return Place.SNAPSHOT
-        of_these_alone = prepared.upstream.issuperset(table.oid for table in prepared.sources)
-        if self.group is not None and stream.effective_mode == "FULL" and stream.is_populated and of_these_alone:
-            return Place.WRITER
-        raise NotInTick(self.pgt_id, decision.reason)
+    def _upstream(self, prepared: Prepared) -> Upstream:
+        """Where a full refresh reads stream tables. In a tick they are newer than the snapshot, and there is no one
+        place to read them and others: in a group this is made up for, by itself it is refreshed at a later snapshot."""
+        if self.tick is None or not prepared.upstream:
+            return AS_THEY_ARE
+        if self.group is None:
+            assert self.decision is not None
+            raise NotInTick(self.pgt_id, self.decision.reason)
+        try:
+            return at_hand(self.connections, prepared)
+        except NotShadowed as problem:
+            raise Halted(f"{self.stream} cannot be computed in full with its group: {problem}") from problem
 
     def _facts(self, prepared: Prepared, changes: Mapping[int, int]) -> Facts:
         return ask.gather(self.connections.reader, [table.oid for table in prepared.sources], changes)
@@ -250,7 +282,7 @@ class Refresh(Account):
             )
             for table in prepared.sources
         }
-        many = stream.refresh_mode == "AUTO" and sum(facts.changes.values()) >= _MANY_CHANGES and self.group is None
+        many = stream.refresh_mode == "AUTO" and sum(facts.changes.values()) >= _MANY_CHANGES
         return Circumstances(
             table=str(stream),
             refresh_mode=stream.refresh_mode,
@@ -261,7 +293,7 @@ class Refresh(Account):
             reinitialize=stream.reinit_reason if stream.needs_reinit else None,
             initial=self.initiated_by == "INITIAL",
             full=self.full,
-            max_change_ratio=math.inf if self.group is not None else self.owner.settings.differential_max_change_ratio,
+            max_change_ratio=self.owner.settings.differential_max_change_ratio,
             sources=sources,
             last_full_ms=stream.last_full_ms if many else None,
             ms_per_change=catalog.ms_per_change(self.connections.aside, self.pgt_id, least=_MANY_CHANGES)
@@ -277,33 +309,37 @@ class Refresh(Account):
         facts: Facts,
         window: Window,
         moment: Moment,
-        place: Place,
     ) -> RefreshResult:
         """Spark, then the one transaction."""
         facts = facts if facts.tables else self._facts(prepared, facts.changes)
         whole = decision.action is not Action.DIFFERENTIAL
         changed = Changed(frozenset()) if whole else self._changed(window, facts)
+        upstream = self._upstream(prepared) if whole else AS_THEY_ARE
         try:
-            physical = plan_full(prepared, facts, place) if whole else plan_delta(prepared, facts, window, changed)
+            physical = plan_full(prepared, facts, upstream) if whole else plan_delta(prepared, facts, window, changed)
         except Inseparable as error:
             if self.tick is None:
                 raise  # a plan of one part has nothing to divide
-            raise NotInTick(self.pgt_id, "an aggregate is in the way") from error
+            if self.group is None:
+                raise NotInTick(self.pgt_id, INSEPARABLE) from error
+            self.decision = in_full = Decision(Action.FULL, INSEPARABLE)
+            return self._work(stream, prepared, in_full, facts, window, moment)
         small = is_small(physical, facts, whole=whole)
-        self.runner = runner = self._runner(prepared, window, whole=whole, small=small, late=changed.late)
+        self.runner = runner = self._runner(prepared, window, changed.late, upstream, whole=whole, small=small)
         self.lap("plan")
         writer = self.connections.writer
         self.refresh_id = record.start_refresh(self.connections.aside, self.pgt_id, initiated_by=self.initiated_by)
         try:
             with writer.transaction():
                 relation = runner.run(physical)
-                if place is Place.WRITER:
+                if upstream is not AS_THEY_ARE:
                     self._require_as_seen(prepared)
                 self.lap("spark")
                 apply = merge.replace if whole else merge.apply_delta
                 applied = apply(writer, prepared.storage, relation, result_columns(prepared))
                 self.lap("apply")
-                upstream_frontier = None if whole else window.end_beyond
+                until = self.group.until() if whole and self.group and prepared.upstream else None
+                upstream_frontier = until if whole else window.end_beyond
                 changes = sum(facts.changes.values())
                 result = self.finish(writer, decision, applied, changes, moment, upstream_frontier)
                 notify(writer, stream, result)
@@ -326,13 +362,21 @@ class Refresh(Account):
         return Changed(frozenset(early), frozenset(oid for oid, count in late.items() if count))
 
     def _runner(
-        self, prepared: Prepared, window: Window, *, whole: bool, small: bool, late: frozenset[int]
+        self,
+        prepared: Prepared,
+        window: Window,
+        late: frozenset[int],
+        upstream: Upstream,
+        *,
+        whole: bool,
+        small: bool,
     ) -> StageRunner:
         from pgtrickle.refresh.stages import StageRunner
         from pgtrickle.spark.worker import Snapshot
 
         snapshot = Snapshot.export(self.owner.dsn, self.connections.reader)
-        return StageRunner(prepared, self.connections, self.owner.session(), snapshot, window, whole, small, late)
+        session = self.owner.session()
+        return StageRunner(prepared, self.connections, session, snapshot, window, whole, small, late, upstream.copies)
 
     def drop_staging(self) -> None:
         if self.runner is not None:

@@ -17,10 +17,9 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from pgtrickle import db
+from pgtrickle.catalog.writer import WAKE_CHANNEL
 from pgtrickle.errors import ServerError
 
-WAKE_CHANNEL: Final = "pg_trickle_wake"
-"""NOTIFY on it has the service look at once, and not at its next turn."""
 ASK_AGAIN_S: Final = 1.0
 BEAT_S: Final = 1.0
 _KEY: Final = "pg_catalog.hashtextextended('pgtrickle service', 0)"  # also in the view that tells whether one runs

@@ -50,9 +50,6 @@ if TYPE_CHECKING:
 LONGEST_TICK_S: Final = 60.0
 """After that no further unit begins on a snapshot: held for long, it keeps PostgreSQL from cleaning up."""
 
-APART_AFTER: Final = 2
-"""So many times in a row a group could not be refreshed together: then its members are, each by itself."""
-
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -114,8 +111,6 @@ class Refreshes:
         self._attempts = Attempts()
         self._retention = Retention()
         self._recovered = False
-        self._not_in_tick: dict[Unit, int] = {}
-        """Groups that could not be refreshed together, and how many times in a row."""
         self._left: frozenset[int] = frozenset()
         self._stale: frozenset[int] = frozenset()
         self._stopping = threading.Event()
@@ -183,7 +178,6 @@ class Refreshes:
         for dropped in self._compiled.keys() - known:
             del self._compiled[dropped]
         self._attempts.keep(known)
-        self._not_in_tick = {unit: times for unit, times in self._not_in_tick.items() if known >= set(unit)}
 
     def _select(self, known: Known, streams: Mapping[int, StreamTable], now: datetime) -> frozenset[int]:
         """What to refresh in this tick; what the last one left comes first, or it might be left for ever. If that
@@ -222,7 +216,6 @@ class Refreshes:
         """Refreshes these, unit by unit."""
         atomic = [group for group in known.groups if group.atomic]
         group_of = {diamonds.order(known.dag, group, group.members): group for group in atomic}
-        apart = {unit for unit, times in self._not_in_tick.items() if times >= APART_AFTER}
         width = self._settings.max_concurrent_refreshes if self._settings.parallel_refresh_mode == "on" else 1
         for refresher in self._crew.refreshers:
             refresher.settings = self._settings
@@ -230,7 +223,7 @@ class Refreshes:
         def carry_out(refresher: Refresher, unit: Unit) -> Refreshed:
             if unit in group_of and group_of[unit].circular:
                 return refresh_circle(refresher, unit, running.at)
-            if unit in group_of and unit not in apart:
+            if unit in group_of:
                 return refresh_group(refresher, unit, running.at, group_of[unit])
             return refresh_alone(refresher, unit, running.at)
 
@@ -263,7 +256,6 @@ class Refreshes:
         """Notes what became of a unit, for the rest of the tick, for the next ones, and for people."""
         unit, done = outcome.unit, outcome.answer
         job, names = running.jobs[unit], {pgt_id: str(running.streams[pgt_id]) for pgt_id in unit}
-        times = self._not_in_tick.pop(unit, 0)
         if done is None:
             assert outcome.error is not None
             self._failed(conn, unit, list(names.values()), outcome.error)
@@ -276,15 +268,9 @@ class Refreshes:
         if done.skipped:
             self._attempts.failed(done.skipped, _now(conn), passing=True)
             running.blocked.update(done.skipped)
-        if done.alone is not None:
-            self._not_in_tick[unit] = times + 1
-            running.blocked.update(unit)
-            running.left.update(unit)
-            say("group_not_refreshed", members=list(names.values()), alone=names[done.alone], reason=done.reason)
         actions = {names[pgt_id]: str(result.action) for pgt_id, result in done.results.items()}
-        state = "SKIPPED" if done.skipped or done.alone is not None else "DONE"
-        reasons = [done.reason, *(done.results[pgt_id].reason for pgt_id in sorted(done.skipped))]
-        jobs.finish(conn, job, state, actions, next((reason for reason in reasons if reason), None))
+        reasons = [done.results[pgt_id].reason for pgt_id in sorted(done.skipped)]
+        jobs.finish(conn, job, "SKIPPED" if reasons else "DONE", actions, next(iter(reasons), None))
 
     def _failed(self, conn: db.Connection, unit: Unit, names: list[str], error: Exception) -> None:
         kind = classify(error)

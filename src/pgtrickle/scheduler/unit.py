@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pgtrickle.db import Connection
-from pgtrickle.refresh import circle
+from pgtrickle.refresh import circle, together
 from pgtrickle.refresh.decide import Action
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.refresh.run import Refresher
-from pgtrickle.refresh.tick import NotInTick, Tick
+from pgtrickle.refresh.tick import Tick
+from pgtrickle.refresh.together import Asked
 from pgtrickle.scheduler import diamonds
 from pgtrickle.scheduler.diamonds import Group, Unit
 
@@ -19,11 +20,9 @@ BY = "SCHEDULER"
 
 @dataclass(frozen=True, slots=True)
 class Refreshed:
-    """What was done, by table. `alone` is the one that had to be refreshed by itself, so that its group was not."""
+    """What was done, by table."""
 
     results: Mapping[int, RefreshResult]
-    alone: int | None = None
-    reason: str = ""
 
     @property
     def skipped(self) -> frozenset[int]:
@@ -31,7 +30,7 @@ class Refreshed:
 
 
 def refresh_alone(refresher: Refresher, unit: Unit, tick: Tick) -> Refreshed:
-    """Its tables one by one, each committed by itself, or with the circle that it has come to be in."""
+    """A table that is in no group, committed by itself, or with the circle that it has come to be in."""
     return Refreshed({each: circle.refresh(refresher, each, initiated_by=BY, tick=tick)[each] for each in unit})
 
 
@@ -42,13 +41,9 @@ def refresh_circle(refresher: Refresher, unit: Unit, tick: Tick) -> Refreshed:
 
 
 def refresh_group(refresher: Refresher, unit: Unit, tick: Tick, group: Group) -> Refreshed:
-    """All at once or not at all. If one cannot be brought to the tick, it alone is refreshed: its group comes next."""
+    """All at once or not at all: at the tick's snapshot, or, if that cannot be, at a later one."""
 
     def count(writer: Connection) -> None:
         diamonds.advance(writer, group)
 
-    try:
-        return Refreshed(refresher.refresh_together(unit, tick, initiated_by=BY, on_change=count))
-    except NotInTick as outside:
-        result = circle.refresh(refresher, outside.pgt_id, initiated_by=BY)[outside.pgt_id]
-        return Refreshed({outside.pgt_id: result}, outside.pgt_id, str(outside))
+    return Refreshed(together.refresh(refresher, dict.fromkeys(unit, Asked(BY)), tick, on_change=count))

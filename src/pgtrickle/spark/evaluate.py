@@ -95,7 +95,7 @@ class Evaluator:
         raise TypeError(f"no frame for {type(flow).__name__}")
 
     def _read(self, flow: Read) -> DataFrame:
-        if self.small or flow.place is Place.WRITER:
+        if self.small or flow.place.is_private:
             return self.session.createDataFrame(self.read_here(flow))
         queries = (
             [flow.sql.replace(RANGE, part) for part in self.ranges(flow.split_by)] if flow.split_by else [flow.sql]

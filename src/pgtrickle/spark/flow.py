@@ -19,12 +19,19 @@ RANGE = "/* pgtrickle: ctid range */ true"
 
 
 class Place(StrEnum):
-    """Where rows are read: at the refresh's snapshot; at a later one, for changes that came after it; or in the
-    refresh's own transaction, where only the driver can read, for changes that are not committed yet."""
+    """Where rows are read: at the refresh's snapshot; at a later one, for changes that came after it; or where only the
+    driver can read: in the refresh's own transaction, which has what is not committed yet, or in the one that holds the
+    snapshot (`READER`), which has copies of that."""
 
     SNAPSHOT = "snapshot"
     LATE = "late"
     WRITER = "writer"
+    READER = "reader"
+
+    @property
+    def is_private(self) -> bool:
+        """Whether it is a transaction of the driver's, which no task can see."""
+        return self in {Place.WRITER, Place.READER}
 
 
 @dataclass(frozen=True, slots=True)

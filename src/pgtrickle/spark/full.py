@@ -7,7 +7,7 @@ Spark carries. Steps over a join are left to the landing, or sent to PostgreSQL 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from pgtrickle.model import Column, Expr, quote
@@ -49,9 +49,12 @@ from pgtrickle.spark.flow import (
 )
 
 
-def lower_full(tree: Operator, facts: Facts, merged: Callable[[int], str]) -> Physical:
-    """The physical plan of a full refresh; `merged` names the new state of an aggregate once landed."""
-    lowering = FullLowering(tree, facts, merged)
+def lower_full(
+    tree: Operator, facts: Facts, merged: Callable[[int], str], copies: Mapping[int, str] | None = None
+) -> Physical:
+    """The physical plan of a full refresh; `merged` names the new state of an aggregate once landed, `copies` the
+    tables that stand for some of the sources where the reader's transaction is."""
+    lowering = FullLowering(tree, facts, merged, copies or {})
     core, steps = chain(tree)
     if isinstance(core, Aggregate | TopK):
         number = lowering.land(core)
@@ -76,11 +79,15 @@ def numbered(tree: Operator) -> dict[Stateful, int]:
 
 @dataclass(slots=True)
 class FullLowering:
-    """Lowers one tree; `stages` are the landings its aggregates need."""
+    """Lowers one tree; `stages` are the landings its aggregates need.
+
+    `copies` stand for tables, by oid, that are not as the snapshot has them: what reads one is read by the driver.
+    """
 
     tree: Operator
     facts: Facts
     merged: Callable[[int], str]
+    copies: Mapping[int, str] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
     landed: set[int] = field(default_factory=set)
 
@@ -114,6 +121,8 @@ class FullLowering:
     def _splits(self, operator: Operator) -> bool:
         """Whether the rows are a join of tables, one of which tasks can share among them."""
         if any(isinstance(node, Aggregate | TopK | UnionAll) for node in walk(operator)) or not _shareable(operator):
+            return False
+        if self._place(operator).is_private:
             return False
         return self.facts.tables[self._largest(operator).table.oid].splittable
 
@@ -161,10 +170,26 @@ class FullLowering:
         raise TypeError(f"no full evaluation of {type(core).__name__}")
 
     def _scan(self, scan: Scan, columns: tuple[Column, ...], steps: tuple[Step, ...]) -> Flow:
-        facts = self.facts.tables[scan.table.oid]
-        rows = weigh(_in_range(scan), scan.names)
-        split_by = scan.table.qualified if facts.splittable else None
-        return Read(columns, facts.rows, run_steps(rows, steps), f"table {scan.table}", split_by)
+        facts, place = self.facts.tables[scan.table.oid], self._place(scan)
+        shared = facts.splittable and not place.is_private
+        rows = weigh(_in_range(scan) if shared else self._select(scan), scan.names)
+        split_by = scan.table.qualified if shared else None
+        return Read(columns, facts.rows, run_steps(rows, steps), f"table {scan.table}", split_by, place)
+
+    def _select(self, operator: Operator, shared: Scan | None = None) -> str:
+        """The operator's rows as one query; `shared` is the table of which a task reads its share."""
+
+        def leaf(node: Operator) -> str | None:
+            if shared is not None and node is shared:
+                return _in_range(shared)
+            return copy_of(node, self.copies)
+
+        return render.select(operator, leaf=leaf)
+
+    def _place(self, operator: Operator) -> Place:
+        """Where its rows can be read by one query."""
+        copied = any(isinstance(node, Scan) and node.table.oid in self.copies for node in walk(operator))
+        return Place.READER if copied else Place.SNAPSHOT
 
     def _join(
         self, node: InnerJoin, columns: tuple[Column, ...], steps: tuple[Step, ...]
@@ -172,8 +197,8 @@ class FullLowering:
         keys = spark_keys(node.equalities, node.columns)
         has_state = any(isinstance(below, Aggregate | TopK) for below in walk(node))
         if not keys and not has_state:
-            relation = run_steps(weigh(render.select(node), node.names), steps)
-            return Read(columns, 1000.0, relation, "a join evaluated by PostgreSQL"), ()
+            relation = run_steps(weigh(self._select(node), node.names), steps)
+            return Read(columns, 1000.0, relation, "a join evaluated by PostgreSQL", place=self._place(node)), ()
         left, right = self.evaluated(node.left), self.evaluated(node.right)
         joined = HashJoin(node.columns, max(left.rows, right.rows), left, right, keys)
         return joined, (*residual(node.condition, node.columns, keys, node.equalities), *steps)
@@ -182,11 +207,11 @@ class FullLowering:
         """Each task lets PostgreSQL join its share of a table that the left side reads; state below is built too."""
         self._land_below(node)
         shared = self._largest(node) if self._splits(node) else None
-        rows = render.select(node, leaf=lambda below: _in_range(below) if below is shared else None)
+        rows = self._select(node, shared)
         size = 1000.0 if shared is None else self.facts.rows(shared.table.oid)
         split_by = None if shared is None else shared.table.qualified
         relation = run_steps(weigh(rows, node.names), steps)
-        return Read(columns, size, relation, "a join evaluated by PostgreSQL", split_by)
+        return Read(columns, size, relation, "a join evaluated by PostgreSQL", split_by, self._place(node))
 
 
 def _shareable(operator: Operator) -> list[Scan]:
@@ -199,8 +224,19 @@ def _shareable(operator: Operator) -> list[Scan]:
 
 def _in_range(scan: Scan) -> str:
     """A task's share of a table."""
+    return f"{_from(scan, scan.table.qualified)} WHERE {RANGE}"
+
+
+def copy_of(operator: Operator, copies: Mapping[int, str]) -> str | None:
+    """A table's rows, read from the copy that stands for it, if there is one: a leaf of `render.select`."""
+    if not isinstance(operator, Scan) or operator.table.oid not in copies:
+        return None
+    return _from(operator, copies[operator.table.oid])
+
+
+def _from(scan: Scan, table: str) -> str:
     attributes = [f"{quote(a)} AS {quote(n)}" for a, n in zip(scan.attributes, scan.names, strict=True)]
-    return f"SELECT {', '.join(attributes)} FROM {scan.table.qualified} WHERE {RANGE}"
+    return f"SELECT {', '.join(attributes)} FROM {table}"
 
 
 def spark_keys(equalities: tuple[Equality, ...], columns: tuple[Column, ...]) -> tuple[tuple[str, str], ...]:
