@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from pgtrickle.query import scalar, sublinks, support
+from pgtrickle.query import given, scalar, sublinks, support, topk
 from pgtrickle.query.building import Around, Building, Names
 from pgtrickle.query.calls import function_name
 from pgtrickle.query.expression import column_node, conjunct_nodes, from_node
+from pgtrickle.query.keyed import Keyed
 from pgtrickle.query.operators import Operator
 from pgtrickle.query.scope import Scope
 from pgtrickle.query.sublinks import Attachment, Inner
@@ -93,18 +94,18 @@ class Resolving(Building):
     def _array(self, query: exp.Expr, scope: Scope, around: Around) -> exp.Expr:
         """ARRAY(SELECT …): the values in the order that the subquery puts them in."""
         names = self._with(query, around.names)
-        if not isinstance(query, exp.Select) or not self._is_plain(query) or query.args.get("order") is None:
+        if query.args.get("order") is None:
             raise self._refuse(support.ARRAY, "", "array")
-        inside, correlated = self._correlated(query, scope, names)
-        order = [self._resolve(part, inside) for part in query.args["order"].expressions]
-        selected = self._resolve(query.expressions[0].unalias(), inside)
-        keyed = self._keyed(
-            inside.operator, correlated, scope, columns_of([selected, *order]) - set(inside.operator.names)
-        )
-        operator, (name,) = self._bench.extend(keyed.operator, [(from_node(keyed.inside(selected)), "")])
-        listed = [keyed.inside(part) for part in order]
+        ordered, self._ordered = self._ordered, False  # its order is not lost
+        rows = self._by_key(scalar.with_its_order(query), scope, names)
+        if rows is None:
+            whole = self._query(scalar.with_its_order(query), names)
+            rows = Keyed(whole.operator, ()), [name for _, name in whole.outputs]
+        self._ordered = ordered
+        keyed, columns = rows
         try:
-            found = scalar.array(self._bench, self._calls, replace(keyed, operator=operator), name, listed)
+            order = [topk.sorted_by(part, columns[place]) for part, place in scalar.places(query)]
+            found = scalar.array(self._bench, self._calls, keyed, columns[0], order)
         except scalar.NotGroupedError as what:
             raise self._refuse(support.SUBQUERY, str(what)) from what
         around.attachments.append(found.attachment)
@@ -113,7 +114,7 @@ class Resolving(Building):
     def _inner(self, query: exp.Expr, scope: Scope, names: Names) -> Inner:
         """A subquery of EXISTS, IN, ANY or ALL; one that reads the query around it must do so in its WHERE."""
         names = self._with(query, names)
-        if not isinstance(query, exp.Select) or not self._is_plain(query):
+        if not isinstance(query, exp.Select) or not self._is_plain(query) or not self._is_flat(query, scope):
             return self._inner_by_key(query, scope, names)
         inside, correlated = self._correlated(query, scope, names)
         items = [(from_node(self._resolve(part.unalias(), inside)), "") for part in query.expressions]
@@ -122,19 +123,16 @@ class Resolving(Building):
 
     def _inner_by_key(self, query: exp.Expr, scope: Scope, names: Names) -> Inner:
         """A subquery with GROUP BY and the like: for each key, if it is correlated."""
-        if (
-            isinstance(query, exp.Select)
-            and query.args.get("from_") is not None
-            and not self._is_one_group(query)
-            and not self._calls.any_set(query.expressions)
-        ):
-            found = self._by_key(query, scope, names)
-            if found is not None:
-                keyed, outputs = found
-                on = keyed.condition([column_node(key.name) for key in keyed.keys])
-                return Inner(keyed.operator, tuple(outputs), () if on is None else tuple(conjunct_nodes(on)))
+        found = self._by_key(query, scope, names)
+        if found is not None:
+            keyed, outputs = found
+            return Inner(keyed.operator, tuple(outputs), tuple(keyed.conjuncts()), keyed)
         rows = self._query(query, names)
-        return Inner(rows.operator, tuple(name for _, name in rows.outputs), ())
+        return Inner(rows.operator, tuple(name for _, name in rows.outputs))
+
+    def _is_flat(self, query: exp.Select, scope: Scope) -> bool:
+        """Whether no query in its FROM or select list is asked, nor one that reads the query around it."""
+        return not given.read_below(query, scope) and not any(map(sublinks.asks, query.expressions))
 
     def _is_plain(self, query: exp.Select) -> bool:
         """Whether the query selects rows as FROM and WHERE give them."""
@@ -166,7 +164,7 @@ class Resolving(Building):
         """A subquery that is one value."""
         names = self._with(query, around.names)
         try:
-            if isinstance(query, exp.Select) and self._is_one_group(query):
+            if isinstance(query, exp.Select) and self._is_one_group(query) and self._is_flat(query, scope):
                 self._check_select(query)
                 inside, correlated = self._correlated(query, scope, names)
                 selected = self._resolve(query.expressions[0].unalias(), inside)
@@ -174,7 +172,7 @@ class Resolving(Building):
                 found = scalar.value(self._bench, self._calls, keyed, keyed.inside(selected))
             else:
                 inner = self._inner(query, scope, names)
-                keyed = self._keyed(inner.operator, list(inner.correlated), scope, set())
+                keyed = inner.keyed or self._keyed(inner.operator, list(inner.correlated), scope, set())
                 found = scalar.only_value(self._bench, self._calls, keyed, inner.outputs[0])
         except scalar.NotGroupedError as what:
             raise self._refuse(support.SUBQUERY, str(what)) from what

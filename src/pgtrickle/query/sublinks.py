@@ -17,6 +17,7 @@ from pgtrickle.model import Column, PgType
 from pgtrickle.query import dialect
 from pgtrickle.query.bench import Bench
 from pgtrickle.query.expression import column_node, from_node
+from pgtrickle.query.keyed import Keyed
 from pgtrickle.query.operators import InnerJoin, LeftJoin, Match, MatchKind, Operator
 
 _BOOLEAN = PgType(16, "boolean")
@@ -45,11 +46,15 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class Inner:
-    """A subquery built: its rows, its output columns, and the conjuncts that read the query around it."""
+    """A subquery built: its rows, its output columns, and the conjuncts that read the query around it.
+
+    `keyed`: these ask for keys of the rows.
+    """
 
     operator: Operator
     outputs: tuple[str, ...]
-    correlated: tuple[exp.Expr, ...]
+    correlated: tuple[exp.Expr, ...] = ()
+    keyed: Keyed | None = None
 
 
 @dataclass(frozen=True, slots=True)
