@@ -149,3 +149,18 @@ i.order_id = o.id AND i.amount > c.id UNION SELECT c.name) s) x
 SELECT c.id FROM customers c WHERE c.id <> ALL (SELECT o.customer FROM orders o WHERE o.note = c.name OR o.id = c.id UNION
 SELECT i.amount FROM items i WHERE i.product = c.name) AND (c.id > 1 OR c.name NOT IN (SELECT o.note FROM orders o WHERE
 o.customer = c.id UNION ALL SELECT c.region))
+
+SELECT x.a, x.b FROM orders o, LATERAL (SELECT o.id AS a, o.customer AS b ORDER BY o.note LIMIT 1) x
+
+SELECT id, generate_series(1, generate_series(1, id)) AS n FROM customers
+
+SELECT id, generate_series(1, generate_series(2, id)) + generate_series(1, 2) AS n, generate_series(1, 4) AS m FROM customers
+
+SELECT order_id, unnest(string_to_array(unnest(tags) || ',x,' || product, ',')) AS v, unnest(tags) AS t FROM items
+
+SELECT c.id FROM customers c WHERE EXISTS (SELECT FROM orders o WHERE o.customer = c.id AND o.id = c.id UNION ALL SELECT FROM
+items i WHERE i.amount = c.id)
+
+SELECT c.id, x.v FROM customers c, LATERAL (SELECT o.id AS v FROM orders o WHERE o.customer = c.id AND o.note = c.name UNION
+(SELECT i.order_id FROM items i WHERE c.name = i.product AND i.amount = c.id INTERSECT ALL SELECT i.amount FROM items i WHERE
+i.product = c.name AND i.order_id = c.id)) x

@@ -100,7 +100,6 @@ REFUSED = (
         support.RECURSIVE,
         "line 1, column 1",
     ),
-    ("SELECT generate_series(1, generate_series(1, id)) FROM customers", support.SET_RETURNING, "line 1, column 1"),
     (
         "SELECT r.a FROM customers, ROWS FROM (unnest(ARRAY[1]), unnest(ARRAY[2])) r (a, b)",
         support.UNFAITHFUL,

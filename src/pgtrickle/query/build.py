@@ -78,12 +78,11 @@ class _Builder(FromClause):
         raise self._refuse(support.UNFAITHFUL, f"{type(node).__name__} is not a query we know")
 
     def _set_operation(self, node: exp.SetOperation, names: Names, given: Given | None) -> Rows:
-        self._check_parts(node, _UNION_PARTS)
         sides = [self._query(side, names, given) for side in (node.this, node.expression)]
         return self._combined(node, sides, 0 if given is None else len(given.values.columns))
 
     def _combined(self, node: exp.SetOperation, sides: Sequence[Rows], carried: int) -> Rows:
-        """The set operation of two queries; the last columns, as many as are `carried`, are keys of their rows."""
+        self._check_parts(node, _UNION_PARTS)
         branches: list[Project] = []
         labels: list[str] = []
         for rows in sides:

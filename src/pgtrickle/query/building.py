@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -146,6 +146,10 @@ class Building(ABC):
     @abstractmethod
     def _query(self, node: exp.Expr, names: Names, given: Given | None = None) -> Rows:
         """Any query; the output of one that is built for the values `given` ends with these."""
+
+    @abstractmethod
+    def _combined(self, node: exp.SetOperation, sides: Sequence[Rows], carried: int) -> Rows:
+        """A set operation of queries that are built; the last columns, as many as are `carried`, are keys."""
 
     @abstractmethod
     def _body(self, body: Body) -> Rows:

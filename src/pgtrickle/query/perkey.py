@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from pgtrickle.query import firsts, given, groupingsets, keyed, sets, sublinks, support
-from pgtrickle.query.building import Around, First, Names
+from pgtrickle.model import Column
+from pgtrickle.query import dialect, firsts, given, groupingsets, keyed, sets, sublinks, support
+from pgtrickle.query.building import Around, First, Names, Rows
 from pgtrickle.query.expression import column_node, conjunct_nodes, from_node
 from pgtrickle.query.given import Given
 from pgtrickle.query.grouping import Grouping
@@ -56,7 +57,36 @@ class PerKey(Resolving):
             return None
         if isinstance(query, exp.Select) and self._reads_in_where(query, scope):
             return self._select_by_key(query, scope, names)
-        return self._by_value(query, scope, names)
+        found = self._set_by_key(query, scope, names) if isinstance(query, exp.SetOperation) else None
+        return found or self._by_value(query, scope, names)
+
+    def _set_by_key(self, query: exp.SetOperation, scope: Scope, names: Names) -> tuple[Keyed, list[str]] | None:
+        """A set operation whose sides are asked by = for the same: within each key it is what it is for one."""
+        sides: list[tuple[Keyed, list[str]]] = []
+        for side in (sublinks.bare(query.this), sublinks.bare(query.expression)):
+            found: tuple[Keyed, list[str]] | None = None
+            known = self._with(side, names)
+            if isinstance(side, exp.SetOperation):
+                found = self._set_by_key(side, scope, known)
+            elif isinstance(side, exp.Select) and given.read(side, scope) and self._reads_in_where(side, scope):
+                found = self._select_by_key(side, scope, known)
+            if found is None or any(key.null_safe for key in found[0].keys):
+                return None
+            sides.append(found)
+        one, other = (_asked(by) for by, _ in sides)
+        if {text: column.type for text, column in one.items()} != {text: c.type for text, c in other.items()}:
+            return None
+        if any(len(by.keys) > len(one) for by, _ in sides):  # two columns that are asked for the same
+            return None
+        keys = [list(one.values()), [other[text] for text in one]]
+        rows = [
+            Rows(by.operator, tuple(("", name) for name in (*outputs, *(column.name for column in own))))
+            for (by, outputs), own in zip(sides, keys, strict=True)
+        ]
+        together = self._combined(query, rows, len(keys[0]))
+        columns = [name for _, name in together.outputs]
+        width = len(columns) - len(keys[0])
+        return sides[0][0].over(together.operator, columns[width:]), columns[:width]
 
     def _by_value(self, query: exp.Expr, scope: Scope, names: Names) -> tuple[Keyed, list[str]]:
         """Any query, for each value of what it reads of the query around it."""
@@ -165,3 +195,9 @@ class PerKey(Resolving):
 
 def _is_limited(query: exp.Select) -> bool:
     return any(query.args.get(part) for part in ("limit", "offset", "fetch"))
+
+
+def _asked(by: Keyed) -> dict[str, Column]:
+    """The column of each key, by the text of what it is asked for."""
+    columns = {column.name: column for column in by.operator.columns}
+    return {dialect.text(key.outside): columns[key.name] for key in by.keys}
