@@ -64,9 +64,14 @@ def never_null(query: exp.Expr, scope: Scope, calls: Calls) -> set[str]:
         group = query.args.get("group")
         if group is None or not all(isinstance(key, exp.Column) for key in group.expressions):
             return set()  # there may be a group over no rows
-    equal = [part for part in sublinks.conjuncts(where.this) if type(part) is exp.EQ]
+    equal = [part for part in sublinks.conjuncts(where.this) if type(part) is exp.EQ and not _is_of_all(part.right)]
     sides = [side.unnest() for part in equal for side in (part.left, part.right)]
     return {found for side in sides if isinstance(side, exp.Column) and (found := _found(side, scope)) is not None}
+
+
+def _is_of_all(node: exp.Expr) -> bool:
+    """Whether it is ALL (…) or the like, which may be true of NULL."""
+    return isinstance(node, exp.Any | exp.All | exp.Anonymous)
 
 
 def _found(column: exp.Column, scope: Scope) -> str | None:

@@ -39,7 +39,7 @@ class Laterals(PerKey):
         if always and self._is_made(query):
             return self._made(scope, item, query, join)
         if isinstance(query, exp.Select) and not given.read_below(query, scope):
-            if self._is_one_group(query) and (always or not side) and not any(map(sublinks.asks, query.expressions)):
+            if self._is_one_group(query) and (always or not side) and self._is_flat(query, scope):
                 return self._one_group(scope, item, query, join, names)
             if self._is_plain(query) and (always or not side or not self._reads_in_list(query, scope)):
                 return self._rows(scope, item, query, join, names)
@@ -64,10 +64,6 @@ class Laterals(PerKey):
         alias = item.args.get("alias")
         renamed = [] if alias is None else [column.name for column in alias.columns]
         return Scope.of(operator, list(zip(_labels(query), outputs, strict=True)), item.alias, renamed)
-
-    @staticmethod
-    def _reads_in_list(query: exp.Select, scope: Scope) -> bool:
-        return any(given.read(part, scope) for part in query.expressions)
 
     def _rows(self, scope: Scope, item: exp.Lateral, query: exp.Select, join: exp.Join, names: Names) -> Scope:
         """Rows as FROM and WHERE give them; what the select list reads of the row before is computed beside it."""

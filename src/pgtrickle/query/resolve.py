@@ -74,7 +74,7 @@ class Resolving(Building):
         if test is None:
             return conjunct_nodes(self._resolve(part, scope, around))
         operands = [self._resolve(operand, scope, around) for operand in test.operands]
-        inner = self._inner(test.query, scope, around.names)
+        inner = self._inner(test.query, scope, around.names, listed=bool(test.operands))
         around.attachments.extend(sublinks.filters(test, inner, operands, wanted=not isnt))
         return []
 
@@ -83,7 +83,9 @@ class Resolving(Building):
         test = sublinks.recognise(node)
         if test is not None:
             operands = [self._resolve(operand, scope, around) for operand in test.operands]
-            found, answer = sublinks.marks(test, self._inner(test.query, scope, around.names), operands, self._bench)
+            found, answer = sublinks.marks(
+                test, self._inner(test.query, scope, around.names, listed=bool(test.operands)), operands, self._bench
+            )
             around.attachments.extend(found)
             return answer
         if isinstance(node, exp.Subquery) and isinstance(sublinks.bare(node), exp.Query):
@@ -111,10 +113,18 @@ class Resolving(Building):
         around.attachments.append(found.attachment)
         return found.value
 
-    def _inner(self, query: exp.Expr, scope: Scope, names: Names) -> Inner:
-        """A subquery of EXISTS, IN, ANY or ALL; one that reads the query around it must do so in its WHERE."""
+    def _inner(self, query: exp.Expr, scope: Scope, names: Names, *, listed: bool = True) -> Inner:
+        """A subquery of IN, ANY or ALL, or of EXISTS, which does not look at the select list (`listed`)."""
         names = self._with(query, names)
-        if not isinstance(query, exp.Select) or not self._is_plain(query) or not self._is_flat(query, scope):
+        if isinstance(query, exp.Select) and self._is_plain(query) and not listed:
+            query = query.copy()
+            query.set("expressions", [])
+        if (
+            not isinstance(query, exp.Select)
+            or not self._is_plain(query)
+            or not self._is_flat(query, scope)
+            or self._reads_in_list(query, scope)
+        ):
             return self._inner_by_key(query, scope, names)
         inside, correlated = self._correlated(query, scope, names)
         items = [(from_node(self._resolve(part.unalias(), inside)), "") for part in query.expressions]
@@ -133,6 +143,10 @@ class Resolving(Building):
     def _is_flat(self, query: exp.Select, scope: Scope) -> bool:
         """Whether no query in its FROM or select list is asked, nor one that reads the query around it."""
         return not given.read_below(query, scope) and not any(map(sublinks.asks, query.expressions))
+
+    @staticmethod
+    def _reads_in_list(query: exp.Select, scope: Scope) -> bool:
+        return any(given.read(part, scope) for part in query.expressions)
 
     def _is_plain(self, query: exp.Select) -> bool:
         """Whether the query selects rows as FROM and WHERE give them."""
