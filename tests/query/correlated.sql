@@ -164,3 +164,14 @@ items i WHERE i.amount = c.id)
 SELECT c.id, x.v FROM customers c, LATERAL (SELECT o.id AS v FROM orders o WHERE o.customer = c.id AND o.note = c.name UNION
 (SELECT i.order_id FROM items i WHERE c.name = i.product AND i.amount = c.id INTERSECT ALL SELECT i.amount FROM items i WHERE
 i.product = c.name AND i.order_id = c.id)) x
+
+SELECT c.id, o.id AS o FROM customers c LEFT JOIN orders o ON EXISTS (SELECT FROM items i WHERE i.amount = c.id + o.id)
+
+SELECT c.id, o.id AS o FROM customers c RIGHT JOIN orders o ON o.customer >= c.id AND c.region NOT IN (SELECT i.product FROM
+items i WHERE i.order_id = o.id AND i.amount > c.id)
+
+SELECT c.id, (WITH w AS (SELECT o.id, o.note FROM orders o WHERE o.customer = c.id) SELECT count(*) FROM w a JOIN w b ON
+b.note = a.note) AS n FROM customers c
+
+SELECT c.id, x.k FROM customers c, LATERAL (WITH w (k) AS (SELECT o.id FROM orders o WHERE o.customer = c.id UNION SELECT c.id)
+SELECT w.k FROM w WHERE w.k > 1 UNION ALL SELECT v.l FROM w v (l)) x

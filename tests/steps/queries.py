@@ -100,7 +100,8 @@ class Writer:
 
     def comparison(self, own: str, columns: list[str], around: list[str]) -> str:
         outside = f"{self.of(*around)}.{self.of('k', 'v')}"
-        return f"{own}.{self.of(*columns)} {self.of('=', '=', '=', '<', '<>', 'IS NOT DISTINCT FROM')} {self.of(outside, outside, '1')}"
+        compared = self.of("=", "=", "=", "<", "<>", "IS NOT DISTINCT FROM")
+        return f"{own}.{self.of(*columns)} {compared} {self.of(outside, outside, '1')}"
 
 
 @st.composite

@@ -1,4 +1,4 @@
-"""Random correlated subqueries, kept by the interpreter through random steps, with PostgreSQL's answer as the oracle."""
+"""Random correlated subqueries, kept by the interpreter through random steps; PostgreSQL's answer is the oracle."""
 
 from __future__ import annotations
 

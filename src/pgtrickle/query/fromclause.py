@@ -36,7 +36,8 @@ class FromClause(Laterals):
     def _joins(self, scope: Scope, joins: list[exp.Join], names: Names) -> Scope:
         for join in joins:
             self._check_parts(join, _JOIN_PARTS)
-            lateral, inner = _as_lateral(join.this, scope), _taken_apart(join, scope)
+            item = _unfolded(join.this, names, scope)
+            lateral, inner = _as_lateral(item, scope), _taken_apart(join, names, scope)
             if lateral is not None:
                 scope = self._lateral(scope, lateral, join, names)
             elif inner:
@@ -79,8 +80,18 @@ class FromClause(Laterals):
             elif not sublinks.reads_around(attachment, set(left.operator.names)):
                 left = left.over(self._attach(left.operator, attachment))
             else:
-                raise self._refuse(support.SUBQUERY, "a subquery in ON that reads both sides of the join")
+                assert side in ("LEFT", "RIGHT"), "PostgreSQL has no such FULL JOIN"
+                sides = (right, left) if side == "RIGHT" else (left, right)
+                return self._join_by_value(*sides, join.args["on"], names)
         return outer.join(self._bench, side, self._crossed(left, right), from_node(condition))
+
+    def _join_by_value(self, left: Scope, right: Scope, on: exp.Expr, names: Names) -> Scope:
+        """A left join on anything: for the values that ON reads of the left side, the rows of the right one."""
+        domain, values = self._given(on, left)
+        start = values.use(self._bench)
+        found = self._filtered(self._crossed(start, right), on, names).operator
+        by = domain.over(found, start.operator.names)
+        return self._beside(left, right.over(found), by.conjuncts(), exp.Join(side="LEFT"))
 
     def _crossed(self, left: Scope, right: Scope) -> Scope:
         crossed = self._bench.join(left.operator, right.operator)
@@ -238,9 +249,21 @@ def _as_lateral(node: exp.Expr, scope: Scope) -> exp.Lateral | None:
     return exp.Lateral(this=this, alias=alias and alias.copy(), ordinality=node.args.get("ordinality"))
 
 
-def _taken_apart(join: exp.Join, scope: Scope) -> list[exp.Join]:
+def _unfolded(node: exp.Expr, names: Names, scope: Scope) -> exp.Expr:
+    """A WITH query that reads `scope`, in the place of its name."""
+    used = names.get(node.name) if isinstance(node, exp.Table) and not node.db and not node.args.get("joins") else None
+    if used is None or not given.read(used.query, scope):
+        return node
+    renamed = node.args["alias"].columns if node.args.get("alias") else []
+    columns = [*renamed, *map(exp.to_identifier, used.columns[len(renamed) :])]
+    alias = exp.TableAlias(this=exp.to_identifier(node.alias_or_name, quoted=True), columns=columns)
+    return exp.Subquery(this=used.query.copy(), alias=alias)
+
+
+def _taken_apart(join: exp.Join, names: Names, scope: Scope) -> list[exp.Join]:
     """The joins in parentheses of an inner join, if they read `scope`: a, (b JOIN c ON p) is a, b JOIN c ON p."""
-    if join.args.get("side") or join.args.get("using") or not given.read(join.this, scope):
+    used = [names[table.name].query for table in join.this.find_all(exp.Table) if table.name in names]
+    if join.args.get("side") or join.args.get("using") or not any(given.read(q, scope) for q in (join.this, *used)):
         return []
     first, joins = join.this, list[exp.Join]()
     while isinstance(first, exp.Subquery) and not first.alias and not isinstance(first.this, _QUERY):

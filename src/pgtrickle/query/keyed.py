@@ -105,7 +105,9 @@ def domain(bench: Bench, around: Operator, read: Set[str], never_null: Set[str] 
     looks = [column for column in columns if not column.type.has_one_look]
     asked = [*map(reference, columns), *map(_look, looks)]
     labels = [*(column.label for column in columns), *("" for _ in looks)]
-    values = sets.distinct(bench.exactly(around, list(zip(asked, labels, strict=True))))
+    values: Operator = bench.exactly(around, list(zip(asked, labels, strict=True)))
+    if looks or len(columns) < len(around.columns) or not sets.is_once(around):
+        values = sets.distinct(values)
     keys = tuple(
         Key(name, node_of(what), same=True, null_safe=column.name not in never_null)
         for name, what, column in zip(values.names, asked, [*columns, *looks], strict=True)

@@ -187,7 +187,12 @@ class Resolving(Building):
             else:
                 inner = self._inner(query, scope, names)
                 keyed = inner.keyed or self._keyed(inner.operator, list(inner.correlated), scope, set())
-                found = scalar.only_value(self._bench, self._calls, keyed, inner.outputs[0])
+                one_each = inner.keyed is not None and isinstance(query, exp.Select) and self._is_one_group(query)
+                found = (
+                    scalar.value_of_each(keyed, inner.outputs[0])
+                    if one_each
+                    else scalar.only_value(self._bench, self._calls, keyed, inner.outputs[0])
+                )
         except scalar.NotGroupedError as what:
             raise self._refuse(support.SUBQUERY, str(what)) from what
         self._check_order(found.functions)

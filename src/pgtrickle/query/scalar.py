@@ -63,6 +63,12 @@ def only_value(bench: Bench, calls: Calls, keyed: Keyed, name: str) -> Value:
     return Value(gathered.attachment, dialect.parse_expression(typed), ())
 
 
+def value_of_each(keyed: Keyed, name: str) -> Value:
+    """The value, in the column `name`, of a subquery that has just one row for each key there may be."""
+    condition = keyed.condition([column_node(key.name) for key in keyed.keys])
+    return Value(Attachment(keyed.operator, condition, Join.CROSS), column_node(name), ())
+
+
 def with_its_order(query: exp.Expr) -> exp.Expr:
     """A query that selects what it is sorted by, too."""
     query = query.copy()
