@@ -1,30 +1,41 @@
-"""Random correlated subqueries, kept by the interpreter through random steps; PostgreSQL's answer is the oracle."""
+"""Random correlated subqueries through random steps: the interpreter and Spark, with PostgreSQL as the oracle."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import psycopg
 from hypothesis import HealthCheck, given, note, settings
+from pyspark.sql import SparkSession
 
 from tests.steps.parser import StepFile
 from tests.steps.queries import files
+from tests.steps.runner import Backend
 from tests.steps.test_interpreter import Interpreter
+from tests.steps.test_spark import OnSpark
+
+EXAMPLES = int(os.environ.get("PGTRICKLE_RANDOM_EXAMPLES", "6"))
 
 
-@settings(
-    max_examples=60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=10 * EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(file=files())
-def test_random_subqueries(steps_connection: psycopg.Connection[Any], file: StepFile) -> None:
+def test_interpreter(steps_connection: psycopg.Connection[Any], file: StepFile) -> None:
+    _play(file, Interpreter(steps_connection))
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(file=files())
+def test_spark(database_of_steps: str, spark: SparkSession, file: StepFile) -> None:
+    _play(file, OnSpark(database_of_steps, spark))
+
+
+def _play(file: StepFile, backend: Backend) -> None:
     note(file.view)
-    kept = Interpreter(steps_connection)
     try:
-        kept.setup(file)
+        backend.setup(file)
         for step in file.steps:
-            kept.apply(step)
-            assert kept.contents() == kept.answer(), step
+            backend.apply(step)
+            assert backend.contents() == backend.answer(), step
     finally:
-        kept.close()
+        backend.close()

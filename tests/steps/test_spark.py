@@ -71,12 +71,6 @@ class OnSpark:
 
 
 @pytest.fixture(scope="module")
-def database_of_steps(server18: embedded.Server) -> Iterator[str]:
-    with fresh_database(server18) as dsn:
-        yield dsn
-
-
-@pytest.fixture(scope="module")
 def database16_of_steps(server16: embedded.Server) -> Iterator[str]:
     with fresh_database(server16) as dsn:
         yield dsn
