@@ -6,7 +6,7 @@ Views and WITH queries are inlined. Each computed column is typed by `describe`,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from sqlglot import exp
@@ -18,9 +18,9 @@ from pgtrickle.query.bench import Describe
 from pgtrickle.query.building import Around, First, Names, Parts, Rows
 from pgtrickle.query.expression import column_node, conjunct_nodes, conjunction, from_node, reference
 from pgtrickle.query.fromclause import SUBQUERY_PARTS, FromClause
-from pgtrickle.query.given import Given
+from pgtrickle.query.given import Given, sought
 from pgtrickle.query.grouping import Grouping
-from pgtrickle.query.keyed import renamed
+from pgtrickle.query.keyed import Key, renamed
 from pgtrickle.query.operators import Aggregate, LeftJoin, Operator, Project, UnionAll
 from pgtrickle.query.resolve import columns_of
 from pgtrickle.query.rewrite import rewrite
@@ -155,6 +155,7 @@ class _Builder(FromClause):
         self._ordered |= node.args.get("order") is not None
         group = node.args.get("group")
         parts = Parts(labels, selected, conditions, around, first, len(carried))
+        parts = parts if start is None else replace(parts, sought=frozenset(sought(node, start)))
         if group is not None and not groupingsets.is_simple(group):
             return self._grouping_sets(node, scope.over(operator), parts, given)
         if having is not None or group is not None or self._calls.any_aggregate(node.expressions):
@@ -219,7 +220,7 @@ class _Builder(FromClause):
         self._check_order(grouping.functions())
         groups: Operator = aggregate
         if given is not None and not keys:
-            groups, names = self._for_every(given, aggregate)
+            groups, names = self._for_every(given, aggregate, parts.sought)
             rewritten = [renamed(node, names) for node in rewritten]
         take = iter(rewritten)
         selected = [next(take) for _ in parts.selected]
@@ -230,14 +231,17 @@ class _Builder(FromClause):
         around = Around(parts.around.names, joined)
         return groups, Parts(parts.labels, selected, conditions, around, first, parts.carried)
 
-    def _for_every(self, given: Given, aggregate: Aggregate) -> tuple[Operator, dict[str, str]]:
+    def _for_every(self, given: Given, aggregate: Aggregate, sought: Set[str]) -> tuple[Operator, dict[str, str]]:
         """A group for each value that is given, also where it has no rows; and how the aggregate's columns are called.
 
-        Without GROUP BY there is a group over no rows too.
+        Without GROUP BY there is a group over no rows too. There is none in the aggregate where `sought` keys are NULL.
         """
         every = given.use(self._bench).operator
-        pairs = [(column_node(one), column_node(key)) for one, key in zip(every.names, aggregate.keys, strict=True)]
-        same = conjunction(from_node(exp.NullSafeEQ(this=one, expression=key)) for one, key in pairs)
+        keys = [
+            Key(key, column_node(column.name), True, key not in sought, column.type.has_one_look)
+            for key, column in zip(aggregate.keys, every.columns, strict=True)
+        ]
+        same = conjunction(from_node(key.asked(column_node(key.name))) for key in keys)
         joined = LeftJoin(every.columns + aggregate.columns, every, aggregate, same)
         calls = [call.output.name for call in aggregate.calls]
         try:

@@ -78,6 +78,7 @@ class Parts:
     around: Around
     first: First | None
     carried: int = 0  # how many at the end of the list are values that the query is built for
+    sought: frozenset[str] = frozenset()  # those of them that are not NULL in any row
 
 
 class Building(ABC):

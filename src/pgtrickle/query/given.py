@@ -57,14 +57,20 @@ def never_null(query: exp.Expr, scope: Scope, calls: Calls) -> set[str]:
     if isinstance(query, exp.SetOperation):
         left, right = (never_null(side, scope, calls) for side in (query.this, query.expression))
         return left & right if isinstance(query, exp.Union) else left if isinstance(query, exp.Except) else left | right
-    where = query.args.get("where")
-    if not isinstance(query, exp.Select) or where is None:
+    if not isinstance(query, exp.Select):
         return set()
     if query.args.get("having") is not None or calls.any_aggregate(query.expressions):
         group = query.args.get("group")
         if group is None or not all(isinstance(key, exp.Column) for key in group.expressions):
             return set()  # there may be a group over no rows
-    equal = [part for part in sublinks.conjuncts(where.this) if type(part) is exp.EQ and not _is_of_all(part.right)]
+    return sought(query, scope)
+
+
+def sought(query: exp.Select, scope: Scope) -> set[str]:
+    """The columns of `scope` that WHERE wants something to be equal to: no row is found where they are NULL."""
+    where = query.args.get("where")
+    parts = [] if where is None else sublinks.conjuncts(where.this)
+    equal = [part for part in parts if type(part) is exp.EQ and not _is_of_all(part.right)]
     sides = [side.unnest() for part in equal for side in (part.left, part.right)]
     return {found for side in sides if isinstance(side, exp.Column) and (found := _found(side, scope)) is not None}
 

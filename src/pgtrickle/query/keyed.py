@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from sqlglot import exp
 
 from pgtrickle.model import Column, Expr
-from pgtrickle.query import sets
+from pgtrickle.query import dialect, sets
 from pgtrickle.query.bench import Bench
 from pgtrickle.query.expression import column_node, conjunction, from_node, node_of, reference
 from pgtrickle.query.operators import InnerJoin, Operator
@@ -25,18 +25,25 @@ from pgtrickle.query.operators import InnerJoin, Operator
 class Key:
     """A column of the subquery's rows, and the expression of the query around it whose value it is asked for.
 
-    `same`: the column has the very value, not one that is equal; `null_safe`: NULL asks for what NULL finds.
+    `same`: the column has the very value, not one that is equal; `null_safe`: NULL asks for what NULL finds. Of a
+    `simple` type, which has no NULLs within, that is said so that an index can serve it.
     """
 
     name: str
     outside: exp.Expr
     same: bool = False
     null_safe: bool = False
+    simple: bool = False
 
     def asked(self, found: exp.Expr) -> exp.Expr:
         """That `found`, which shows the key, is what is asked for."""
-        equal = exp.NullSafeEQ if self.null_safe else exp.EQ
-        return equal(this=found.copy(), expression=exp.Paren(this=self.outside.copy()))
+        outside = exp.Paren(this=self.outside.copy())
+        if not self.null_safe:
+            return exp.EQ(this=found.copy(), expression=outside)
+        if not self.simple:
+            return exp.NullSafeEQ(this=found.copy(), expression=outside)
+        one, other = dialect.text(found), dialect.text(outside)
+        return dialect.parse_expression(f"({one} = {other} OR ({one} IS NULL AND {other} IS NULL))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +116,7 @@ def domain(bench: Bench, around: Operator, read: Set[str], never_null: Set[str] 
     if looks or len(columns) < len(around.columns) or not sets.is_once(around):
         values = sets.distinct(values)
     keys = tuple(
-        Key(name, node_of(what), same=True, null_safe=column.name not in never_null)
+        Key(name, node_of(what), True, column.name not in never_null, column.type.has_one_look)
         for name, what, column in zip(values.names, asked, [*columns, *looks], strict=True)
     )
     return Keyed(values, keys, {column.name: name for column, name in zip(columns, values.names, strict=False)})
