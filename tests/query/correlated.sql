@@ -175,3 +175,14 @@ b.note = a.note) AS n FROM customers c
 
 SELECT c.id, x.k FROM customers c, LATERAL (WITH w (k) AS (SELECT o.id FROM orders o WHERE o.customer = c.id UNION SELECT c.id)
 SELECT w.k FROM w WHERE w.k > 1 UNION ALL SELECT v.l FROM w v (l)) x
+
+SELECT c.region, count(*) AS n FROM customers c GROUP BY c.region HAVING EXISTS (SELECT FROM items i WHERE i.amount = count(c.id))
+
+SELECT c.id, (SELECT count(c.id) FILTER (WHERE o.id > 1) FROM orders o WHERE o.customer = c.id) AS n FROM customers c
+
+SELECT n.id FROM notes n WHERE EXISTS (SELECT FROM jsonb_array_elements(n.doc -> 'b') e (v))
+
+SELECT c.id FROM customers c WHERE c.id IN (VALUES (2), (c.id - 1), (c.id * c.id))
+
+SELECT c.id FROM customers c WHERE (SELECT c.id > 2) OR EXISTS (SELECT FROM rich r WHERE r.who = c.name UNION SELECT FROM totals
+t WHERE t.customer = c.id)

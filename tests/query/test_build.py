@@ -89,6 +89,21 @@ REFUSED = (
     ("SELECT id, rank() OVER (ORDER BY id) FROM customers", support.WINDOW_FUNCTION, "line 1, column 19"),
     ("SELECT sum(id) OVER w FROM customers WINDOW w AS (ORDER BY id)", support.WINDOW_FUNCTION, "line 1, column 16"),
     ("SELECT id FROM (SELECT id FROM orders) o WHERE id = (SELECT 1)", support.NO_FROM, "line 1, column 1"),
+    (
+        "SELECT (SELECT count(c.id) FROM orders o WHERE o.id = 1) FROM customers c",
+        support.SUBQUERY,
+        "line 1, column 8",
+    ),
+    (
+        "SELECT region FROM customers c GROUP BY 1 HAVING 1 IN (SELECT o.id FROM orders o UNION SELECT max(c.id))",
+        support.SUBQUERY,
+        "line 1, column 55",
+    ),
+    (
+        "SELECT c.id, (SELECT product(o.id) FROM orders o WHERE o.customer = c.id) FROM customers c",
+        support.SUBQUERY,
+        "line 1, column 14",
+    ),
     ("SELECT id, ARRAY(SELECT product FROM items) FROM customers", support.ARRAY, "line 1, column 12"),
     (
         "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 3) SELECT n FROM r",

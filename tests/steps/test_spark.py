@@ -95,9 +95,12 @@ DISTRIBUTED = {
     "joins/three_way",
     "sets/except_all",
     "subqueries/cte_joined_twice",
+    "subqueries/exists_union",
+    "subqueries/having_over_nothing",
     "subqueries/lateral_limit",
     "subqueries/left_lateral_limit_by_range",
     "subqueries/not_in",
+    "subqueries/two_levels_out",
     "unions/duplicates_across_branches",
 }
 

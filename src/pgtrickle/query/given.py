@@ -51,6 +51,12 @@ def read_below(query: exp.Expr, scope: Scope) -> set[str]:
     return {found for column in columns if (found := _found(column, scope)) is not None}
 
 
+def reads_only(node: exp.Expr, scope: Scope) -> bool:
+    """Whether an expression in a subquery reads columns, all of them of the query around it."""
+    columns = list(node.find_all(exp.Column))
+    return bool(columns) and all(_found(column, scope) is not None for column in columns)
+
+
 def never_null(query: exp.Expr, scope: Scope, calls: Calls) -> set[str]:
     """The columns of `scope` for which the query has no rows where they are NULL: it looks for what equals them."""
     query = sublinks.bare(query)

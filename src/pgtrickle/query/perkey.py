@@ -55,6 +55,7 @@ class PerKey(Resolving):
         query = sublinks.bare(query)
         if not given.read(query, scope):
             return None
+        self._check_calls(query, scope)
         if isinstance(query, exp.Select) and self._reads_in_where(query, scope):
             return self._select_by_key(query, scope, names)
         found = self._set_by_key(query, scope, names) if isinstance(query, exp.SetOperation) else None

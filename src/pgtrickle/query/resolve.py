@@ -180,6 +180,7 @@ class Resolving(Building):
         try:
             if isinstance(query, exp.Select) and self._is_one_group(query) and self._is_flat(query, scope):
                 self._check_select(query)
+                self._check_calls(query, scope)
                 inside, correlated = self._correlated(query, scope, names)
                 selected = self._resolve(query.expressions[0].unalias(), inside)
                 keyed = self._keyed(inside.operator, correlated, scope, self._read_by_calls(selected, inside))
@@ -198,6 +199,13 @@ class Resolving(Building):
         self._check_order(found.functions)
         around.attachments.append(found.attachment)
         return found.value
+
+    def _check_calls(self, query: exp.Expr, scope: Scope) -> None:
+        """Refuses an aggregate that reads nothing but the query around: it is one of that query, not of this one."""
+        calls = (part for part in query.walk() if self._calls.aggregate(part) is not None)
+        whole = (call for call in calls if not isinstance(call.parent, exp.Filter | exp.WithinGroup | exp.Dot))
+        if any(given.reads_only(call, scope) for call in whole):
+            raise self._refuse(support.SUBQUERY, "an aggregate of the query around a subquery, within that,")
 
     def _read_by_calls(self, node: exp.Expr, inside: Scope) -> set[str]:
         """The columns of the query around that aggregate calls read."""
