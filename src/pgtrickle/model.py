@@ -35,6 +35,10 @@ class PgType:
             return self.deterministic and "(" in self.name
         return self.deterministic and self.oid in _IDENTICAL_IF_EQUAL
 
+    @property
+    def is_array(self) -> bool:
+        return self.name.endswith(("[]", "vector"))
+
 
 @dataclass(frozen=True, slots=True)
 class Column:

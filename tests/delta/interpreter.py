@@ -214,7 +214,7 @@ def _(op: Constant, world: World, at: Moment | None = None) -> ZSet:
 
 @evaluate.register
 def _(op: Expand, world: World, at: Moment | None = None) -> ZSet:
-    """generate_series(first, last) and unnest(array, …), alone of all functions."""
+    """generate_series(first, last) and unnest(array, …), alone of all functions; SELECT … WHERE … without FROM."""
     call = parse(op.call.sql)
     found: list[tuple[Row, int]] = []
     for row, weight in evaluate(op.input, world, at).items():
@@ -231,6 +231,10 @@ def _made(call: exp.Expr, named: dict[str, Any]) -> list[Row]:
     if isinstance(call, exp.Unnest | exp.Explode):
         arrays = call.expressions if isinstance(call, exp.Unnest) else [call.this, *call.expressions]
         return list(zip_longest(*(value_of(part, named) or () for part in arrays)))
+    if isinstance(call, exp.Subquery) and isinstance(call.this, exp.Select) and call.this.args.get("from_") is None:
+        where = call.this.args.get("where")
+        there = where is None or value_of(where.this, named) is True
+        return [tuple(value_of(part.unalias(), named) for part in call.this.expressions)] if there else []
     raise NotInterpretedError(call.sql(dialect="postgres"))
 
 

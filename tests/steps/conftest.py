@@ -14,6 +14,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from pgtrickle import embedded
+from tests.conftest import fresh_database
 
 
 @pytest.fixture(scope="session")
@@ -40,3 +41,10 @@ def steps_connection(steps_server: str) -> Iterator[psycopg.Connection[Any]]:
                 yield connection
         finally:
             admin.execute(sql.SQL("DROP DATABASE {}").format(sql.Identifier(name)))
+
+
+@pytest.fixture(scope="module")
+def database_of_steps(server18: embedded.Server) -> Iterator[str]:
+    """A database of the server that all tests share, for stream tables of step files."""
+    with fresh_database(server18) as dsn:
+        yield dsn

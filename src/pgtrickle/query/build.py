@@ -6,21 +6,26 @@ Views and WITH queries are inlined. Each computed column is typed by `describe`,
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from sqlglot import exp
 
 from pgtrickle.model import Column, Expr
-from pgtrickle.query import dialect, firsts, groupingsets, setreturning, sets, support, topk
+from pgtrickle.query import dialect, firsts, groupingsets, scalar, setreturning, sets, support, topk
 from pgtrickle.query.analysis import Analysis, Body
 from pgtrickle.query.bench import Describe
 from pgtrickle.query.building import Around, First, Names, Parts, Rows
-from pgtrickle.query.expression import column_node, conjunct_nodes, from_node, reference
+from pgtrickle.query.expression import column_node, conjunct_nodes, conjunction, from_node, reference
 from pgtrickle.query.fromclause import SUBQUERY_PARTS, FromClause
+from pgtrickle.query.given import Given, sought
 from pgtrickle.query.grouping import Grouping
-from pgtrickle.query.operators import Operator, Project, UnionAll
+from pgtrickle.query.keyed import Key, renamed
+from pgtrickle.query.operators import Aggregate, LeftJoin, Operator, Project, UnionAll
+from pgtrickle.query.resolve import columns_of
 from pgtrickle.query.rewrite import rewrite
 from pgtrickle.query.scope import Scope
+from pgtrickle.query.sublinks import Attachment
 from pgtrickle.query.topk import Bounds
 
 _UNION_PARTS = frozenset({"this", "expression", "distinct", "order", "with_", "limit", "offset"})
@@ -53,26 +58,34 @@ class _Builder(FromClause):
             raise self._refuse(support.UNFAITHFUL, "an aggregate call was not understood")
         return rows
 
-    def _query(self, node: exp.Expr, names: Names) -> Rows:
+    def _query(self, node: exp.Expr, names: Names, given: Given | None = None) -> Rows:
         names = self._with(node, names)
         match node:
             case exp.Select():
-                return self._select(node, names)
+                return self._select(node, names, given)
             case exp.SetOperation():
-                return self._set_operation(node, names)
+                return self._set_operation(node, names, given)
             case exp.Subquery() if isinstance(node.this, exp.Query):
                 self._check_parts(node, SUBQUERY_PARTS)
-                return self._query(node.this, names)
+                return self._query(node.this, names, given)
             case exp.Values():
-                return self._values(node)
+                if given is None:
+                    return self._values(node)
+                start = given.use(self._bench)
+                made, labels = self._made_of(start, node)
+                fields = zip(labels, (column.name for column in made.made), strict=True)
+                return Rows(made, (*fields, *(("", name) for name in start.operator.names)))
         raise self._refuse(support.UNFAITHFUL, f"{type(node).__name__} is not a query we know")
 
-    def _set_operation(self, node: exp.SetOperation, names: Names) -> Rows:
+    def _set_operation(self, node: exp.SetOperation, names: Names, given: Given | None) -> Rows:
+        sides = [self._query(side, names, given) for side in (node.this, node.expression)]
+        return self._combined(node, sides, 0 if given is None else len(given.values.columns))
+
+    def _combined(self, node: exp.SetOperation, sides: Sequence[Rows], carried: int) -> Rows:
         self._check_parts(node, _UNION_PARTS)
         branches: list[Project] = []
         labels: list[str] = []
-        for side in (node.this, node.expression):
-            rows = self._query(side, names)
+        for rows in sides:
             labels = labels or [label for label, _ in rows.outputs]
             items = [(reference(name), label) for label, (_, name) in zip(labels, rows.outputs, strict=True)]
             branches.append(self._bench.exactly(rows.operator, items))
@@ -84,14 +97,14 @@ class _Builder(FromClause):
         if not isinstance(node, exp.Union):
             left, right = (self._typed(branch, columns) for branch in branches)
             operator, outputs = sets.counted(self._bench, node, left, right)
-            return self._limited_set(Rows(operator, tuple(zip(labels, outputs, strict=True))), node, bounds)
+            return self._limited_set(Rows(operator, tuple(zip(labels, outputs, strict=True))), node, bounds, carried)
         distinct = bool(node.args.get("distinct"))
         parts = [sets.without_distinct(branch) if distinct else branch for branch in branches]
         union = UnionAll(columns, tuple(part for branch in parts for part in self._branches(branch, columns)))
         rows = Rows(sets.distinct(union) if distinct else union, tuple(zip(labels, union.names, strict=True)))
-        return self._limited_set(rows, node, bounds)
+        return self._limited_set(rows, node, bounds, carried)
 
-    def _limited_set(self, rows: Rows, node: exp.SetOperation, bounds: Bounds | None) -> Rows:
+    def _limited_set(self, rows: Rows, node: exp.SetOperation, bounds: Bounds | None, carried: int) -> Rows:
         """The first rows of a set operation, which is sorted by places or names of its output."""
         if bounds is None:
             return rows
@@ -106,7 +119,7 @@ class _Builder(FromClause):
             ordered.set("this", column_node(name))
             order.append(ordered)
         items = [(reference(name), label) for label, name in rows.outputs]
-        return self._limited(rows.operator, items, order, bounds, distinct=False)
+        return self._limited(rows.operator, items, First([], order, bounds), carried, distinct=False)
 
     def _branches(self, branch: Project, columns: tuple[Column, ...]) -> tuple[Operator, ...]:
         """The branch with the union's types; a union of the very same columns gives its own branches instead."""
@@ -127,24 +140,28 @@ class _Builder(FromClause):
         ]
         return self._bench.exactly(branch, items)
 
-    def _select(self, node: exp.Select, names: Names) -> Rows:
-        self._check_select(node)
-        scope = self._from(node, names)
+    def _select(self, node: exp.Select, names: Names, given: Given | None) -> Rows:
+        self._check_select(node, given)
+        start = None if given is None else given.use(self._bench)
+        carried = [] if start is None else [column_node(name) for name in start.operator.names]
+        scope = self._from(node, names, start)
         operator = self._where(node, scope, names)
         around = Around(names, sets=True)
-        labels = [part.alias_or_name for part in node.expressions]
-        selected = [self._resolve(part.unalias(), scope, around) for part in node.expressions]
+        labels = [*(part.alias_or_name for part in node.expressions), *("" for _ in carried)]
+        selected = [*(self._resolve(part.unalias(), scope, around) for part in node.expressions), *carried]
         having = node.args.get("having")
         conditions = [] if having is None else conjunct_nodes(self._resolve(having.this, scope, around))
         first = self._first_of(node, scope)
         self._ordered |= node.args.get("order") is not None
         group = node.args.get("group")
+        parts = Parts(labels, selected, conditions, around, first, len(carried))
+        parts = parts if start is None else replace(parts, sought=frozenset(sought(node, start)))
         if group is not None and not groupingsets.is_simple(group):
-            return self._grouping_sets(node, scope.over(operator), Parts(labels, selected, conditions, around, first))
-        parts = Parts(labels, selected, conditions, around, first)
+            return self._grouping_sets(node, scope.over(operator), parts, given)
         if having is not None or group is not None or self._calls.any_aggregate(node.expressions):
             keys = [] if group is None else [self._resolve(key, scope) for key in group.expressions]
-            operator, parts = self._group(operator, keys, parts)
+            operator, parts = self._joined_below(operator, parts)
+            operator, parts = self._group(operator, keys, parts, given)
         return self._output(operator, parts, distinct=node.args.get("distinct") is not None)
 
     def _output(self, operator: Operator, parts: Parts, *, distinct: bool) -> Rows:
@@ -159,17 +176,35 @@ class _Builder(FromClause):
             raise self._refuse(support.SET_RETURNING, "in this place", "select") from error
         items = [(from_node(part), label) for label, part in zip(parts.labels, selected, strict=True)]
         if parts.first is not None and parts.first.bounds is not None:
-            return self._limited(operator, items, parts.first.order, parts.first.bounds, distinct=distinct)
+            return self._limited(operator, items, parts.first, parts.carried, distinct=distinct)
         if parts.first is not None:
-            return self._firsts(operator, items, parts.first)
+            return self._firsts(operator, items, parts.first, parts.carried)
         if distinct:
             once = sets.distinct(self._bench.exactly(operator, items))
             return Rows(once, tuple(zip(parts.labels, once.names, strict=True)))
         operator, columns = self._bench.extend(operator, items)
         return Rows(operator, tuple(zip(parts.labels, columns, strict=True)))
 
-    def _group(self, operator: Operator, keys: list[exp.Expr], parts: Parts) -> tuple[Operator, Parts]:
+    def _joined_below(self, operator: Operator, parts: Parts) -> tuple[Operator, Parts]:
+        """Subqueries in the arguments of aggregates are joined to the rows that are grouped."""
+        nodes = [part for node in (*parts.selected, *parts.conditions) for part in node.walk()]
+        read = columns_of(node for node in nodes if self._calls.aggregate(node) is not None)
+        above: list[Attachment] = []
+        below: list[Attachment] = []
+        for attachment in reversed(parts.around.attachments):  # one may read those before it
+            made = {*attachment.right.names, *((attachment.mark.name,) if attachment.mark else ())}
+            (below if made & read else above).insert(0, attachment)
+            if made & read and attachment.condition is not None:
+                read |= columns_of([attachment.condition])
+        for attachment in below:
+            operator = self._attach(operator, attachment)
+        return operator, replace(parts, around=replace(parts.around, attachments=above))
+
+    def _group(
+        self, operator: Operator, keys: list[exp.Expr], parts: Parts, given: Given | None
+    ) -> tuple[Operator, Parts]:
         """The aggregate, and what stands above it rewritten over its columns; subqueries are joined above it too."""
+        carried = parts.selected[len(parts.selected) - parts.carried :]
         attachments = parts.around.attachments
         on, order = ([], []) if parts.first is None else (parts.first.keys, parts.first.order)
         above = [
@@ -181,8 +216,12 @@ class _Builder(FromClause):
         ]
         own = {name for a in attachments for name in (*a.right.names, *((a.mark.name,) if a.mark else ()))}
         grouping = Grouping(self._bench, operator, self._calls.aggregate, frozenset(own))
-        aggregate, rewritten = grouping.build(keys, above)
+        aggregate, rewritten = grouping.build([*keys, *carried], above)
         self._check_order(grouping.functions())
+        groups: Operator = aggregate
+        if given is not None and not keys:
+            groups, names = self._for_every(given, aggregate, parts.sought)
+            rewritten = [renamed(node, names) for node in rewritten]
         take = iter(rewritten)
         selected = [next(take) for _ in parts.selected]
         conditions = [next(take) for _ in parts.conditions]
@@ -190,9 +229,29 @@ class _Builder(FromClause):
         joined = [replace(a, condition=None if a.condition is None else node) for a, node in found]
         first = parts.first and replace(parts.first, keys=[next(take) for _ in on], order=[next(take) for _ in order])
         around = Around(parts.around.names, joined)
-        return aggregate, Parts(parts.labels, selected, conditions, around, first)
+        return groups, Parts(parts.labels, selected, conditions, around, first, parts.carried)
 
-    def _grouping_sets(self, node: exp.Select, scope: Scope, parts: Parts) -> Rows:
+    def _for_every(self, given: Given, aggregate: Aggregate, sought: Set[str]) -> tuple[Operator, dict[str, str]]:
+        """A group for each value that is given, also where it has no rows; and how the aggregate's columns are called.
+
+        Without GROUP BY there is a group over no rows too. There is none in the aggregate where `sought` keys are NULL.
+        """
+        every = given.use(self._bench).operator
+        keys = [
+            Key(key, column_node(column.name), True, key not in sought, column.type.has_one_look)
+            for key, column in zip(aggregate.keys, every.columns, strict=True)
+        ]
+        same = conjunction(from_node(key.asked(column_node(key.name))) for key in keys)
+        joined = LeftJoin(every.columns + aggregate.columns, every, aggregate, same)
+        calls = [call.output.name for call in aggregate.calls]
+        try:
+            values = [scalar.over_nothing(aggregate, column_node(name)) for name in calls]
+        except scalar.NotGroupedError as what:
+            raise self._refuse(support.SUBQUERY, str(what)) from what
+        operator, names = self._bench.extend(joined, [(from_node(value), "") for value in values])
+        return operator, dict(zip([*aggregate.keys, *calls], [*every.names, *names], strict=True))
+
+    def _grouping_sets(self, node: exp.Select, scope: Scope, parts: Parts, given: Given | None) -> Rows:
         """A branch for each set of keys."""
         if parts.around.attachments or parts.first is not None:
             raise self._refuse(support.GROUPING_SETS, "", "grouping sets", "cube", "rollup")
@@ -208,8 +267,8 @@ class _Builder(FromClause):
                 [groupingsets.within(part, keys, absent, self._calls.aggregate) for part in nodes]
                 for nodes in (parts.selected, parts.conditions)
             )
-            above = Parts(parts.labels, selected, conditions, parts.around, None)
-            operator, above = self._group(scope.operator, list(keys), above)
+            above = Parts(parts.labels, selected, conditions, parts.around, None, parts.carried)
+            operator, above = self._group(scope.operator, list(keys), above, given)
             rows = self._output(operator, above, distinct=False)
             branches.append(
                 self._bench.exactly(rows.operator, [(reference(name), label) for label, name in rows.outputs])
@@ -246,30 +305,34 @@ class _Builder(FromClause):
         self,
         operator: Operator,
         items: list[tuple[Expr, str]],
-        order: list[exp.Expr],
-        bounds: Bounds,
+        first: First,
+        carried: int,
         *,
         distinct: bool,
     ) -> Rows:
-        """The first rows; DISTINCT may sort by its output only, so that what it sorts by adds no column."""
-        sorted_by = [(part, from_node(part.this)) for part in order if isinstance(part, exp.Ordered)]
+        """The first rows, of each key if there are some; DISTINCT may sort by its output only, which adds no column."""
+        assert first.bounds is not None
+        sorted_by = [(part, from_node(part.this)) for part in first.order if isinstance(part, exp.Ordered)]
         more = {by.sql: (by, "") for _, by in sorted_by if by.sql not in {item.sql for item, _ in items}}
         rows: Operator = self._bench.exactly(operator, [*items, *more.values()])
         places = {item.sql: name for (item, _), name in zip([*items, *more.values()], rows.names, strict=True)}
         rows = sets.distinct(rows) if distinct else rows
-        top = topk.top(rows, [(part, places[by.sql]) for part, by in sorted_by], bounds)
-        return Rows(top, tuple(zip((label for _, label in items), top.names, strict=False)))
+        order = [topk.sorted_by(part, places[by.sql]) for part, by in sorted_by]
+        labels = [label for _, label in items]
+        if carried == 0:
+            top = topk.top(rows, order, first.bounds)
+            return Rows(top, tuple(zip(labels, top.names, strict=False)))
+        outputs, keys = rows.names[: len(items) - carried], rows.names[len(items) - carried : len(items)]
+        few, made = firsts.first_few(self._bench, rows, keys, order, outputs, first.bounds)
+        return Rows(few, tuple(zip(labels, [*made, *keys], strict=True)))
 
-    def _firsts(self, operator: Operator, items: list[tuple[Expr, str]], first: First) -> Rows:
-        keys = [(from_node(key), "") for key in first.keys]
-        operator, columns = self._bench.extend(operator, [*items, *keys])
-        outputs, on = columns[: len(items)], columns[len(items) :]
-        types = {column.name: column.type.name for column in operator.columns}
-        if any(types[name].endswith(("[]", "vector")) for name in outputs):
-            raise self._refuse(support.DISTINCT_ON, "", "distinct on")
+    def _firsts(self, operator: Operator, items: list[tuple[Expr, str]], first: First, carried: int) -> Rows:
+        on = [(from_node(key), "") for key in first.keys]
+        operator, columns = self._bench.extend(operator, [*items, *on])
+        outputs, keys = columns[: len(items) - carried], columns[len(items) - carried :]
         order = [part for part in first.order if isinstance(part, exp.Ordered)]
-        aggregate = firsts.first_rows(self._bench, operator, on, order, outputs)
-        names = aggregate.names[len(aggregate.keys) :]
+        aggregate = firsts.first_rows(self._bench, operator, keys, order, outputs)
+        names = [*aggregate.names[len(aggregate.keys) :], *keys[:carried]]
         return Rows(aggregate, tuple(zip((label for _, label in items), names, strict=True)))
 
 

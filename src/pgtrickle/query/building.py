@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -14,6 +14,7 @@ from pgtrickle.query import support
 from pgtrickle.query.analysis import Analysis, Body, InlinedView, SourceRelation
 from pgtrickle.query.bench import Bench, Describe
 from pgtrickle.query.calls import Calls
+from pgtrickle.query.given import Given
 from pgtrickle.query.keyed import Keyed
 from pgtrickle.query.locate import locate, locate_name, locate_scalar_subquery
 from pgtrickle.query.operators import Operator
@@ -76,6 +77,8 @@ class Parts:
     conditions: list[exp.Expr]
     around: Around
     first: First | None
+    carried: int = 0  # how many at the end of the list are values that the query is built for
+    sought: frozenset[str] = frozenset()  # those of them that are not NULL in any row
 
 
 class Building(ABC):
@@ -118,14 +121,14 @@ class Building(ABC):
             if self._ordered and function not in ("count", "sum", "avg", "min", "max"):
                 raise self._refuse(support.SUBQUERY_ORDER, f"{function}()", "order by")
 
-    def _check_select(self, node: exp.Select) -> None:
+    def _check_select(self, node: exp.Select, given: Given | None = None) -> None:
         """Refuses the clauses that have no operator yet."""
         if node.args.get("windows"):
             raise self._refuse(support.WINDOW_FUNCTION, "", "over", "window")
         group = node.args.get("group")
         if group is not None and any(value for part, value in group.args.items() if part != "expressions"):
             raise self._refuse(support.GROUPING_SETS, "", "group by")
-        if node.args.get("from_") is None and not node.args.get("limit"):
+        if node.args.get("from_") is None and not node.args.get("limit") and given is None:
             raise self._refuse(support.NO_FROM, "", "select")
         self._check_parts(node, _SELECT_PARTS)
 
@@ -142,16 +145,20 @@ class Building(ABC):
         return known
 
     @abstractmethod
-    def _query(self, node: exp.Expr, names: Names) -> Rows:
-        """Any query."""
+    def _query(self, node: exp.Expr, names: Names, given: Given | None = None) -> Rows:
+        """Any query; the output of one that is built for the values `given` ends with these."""
+
+    @abstractmethod
+    def _combined(self, node: exp.SetOperation, sides: Sequence[Rows], carried: int) -> Rows:
+        """A set operation of queries that are built; the last columns, as many as are `carried`, are keys."""
 
     @abstractmethod
     def _body(self, body: Body) -> Rows:
         """The query of the user, or of a view."""
 
     @abstractmethod
-    def _from(self, node: exp.Select, names: Names) -> Scope:
-        """The rows of a FROM clause."""
+    def _from(self, node: exp.Select, names: Names, start: Scope | None = None) -> Scope:
+        """The rows of a FROM clause, beside those of `start`."""
 
     @abstractmethod
     def _where(self, node: exp.Select, scope: Scope, names: Names) -> Operator:
@@ -166,7 +173,7 @@ class Building(ABC):
         """What DISTINCT ON or LIMIT say."""
 
     @abstractmethod
-    def _by_key(self, query: exp.Select, scope: Scope, names: Names) -> tuple[Keyed, list[str]] | None:
+    def _by_key(self, query: exp.Expr, scope: Scope, names: Names) -> tuple[Keyed, list[str]] | None:
         """A subquery that reads the query around it, for all that may be asked of it."""
 
     @abstractmethod

@@ -47,10 +47,11 @@ def first_few(
     They are gathered in one array a column, cut to the bounds, and taken out again side by side.
     """
     columns = {column.name: column for column in operator.columns}
-    wanted = list(dict.fromkeys(outputs))
+    wanted = list(dict.fromkeys(outputs or keys[:1]))
     listed = ", ".join([*(dialect.text(part) for part in order), *(reference(name).sql for name in wanted)])
     last = "" if bounds.limit is None else str(bounds.offset + bounds.limit)
-    texts = [f"(array_agg({reference(name).sql} ORDER BY {listed}))[{bounds.offset + 1}:{last}]" for name in wanted]
+    gather = [f"(array_agg({_element(columns[name])} ORDER BY {listed}))" for name in wanted]
+    texts = [f"{gathered}[{bounds.offset + 1}:{last}]" for gathered in gather]
     gathered = [from_node(dialect.parse_expression(text)) for text in texts]
     types = bench.types(operator, gathered)
     calls = tuple(
@@ -80,9 +81,14 @@ def _as(found: Column, wanted: Column) -> Expr:
     return Expr(f"{reference(found).sql}::{wanted.type.name}{collation}", (found.name,))
 
 
+def _element(column: Column) -> str:
+    """A value that an array may hold: an array of arrays would not be what is put into it, so these go as text."""
+    return f"{reference(column).sql}::text" if column.type.is_array else reference(column).sql
+
+
 def _first(bench: Bench, column: Column, order: str, operator: Operator) -> AggregateCall:
     collation = f" COLLATE {column.type.collation}" if column.type.collation else ""
-    text = f"CAST((array_agg({reference(column).sql} ORDER BY {order}))[1] AS {column.type.name}){collation}"
+    text = f"CAST((array_agg({_element(column)} ORDER BY {order}))[1] AS {column.type.name}){collation}"
     call = from_node(dialect.parse_expression(text))
     (type_,) = bench.types(operator, [call])
     return AggregateCall("first", Expr(text, call.columns), bench.column(type_, column.label), None, plain=False)

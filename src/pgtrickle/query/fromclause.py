@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from sqlglot import exp
 
-from pgtrickle.query import outer, sublinks, support, tablefunctions
+from pgtrickle.query import given, outer, sublinks, support, tablefunctions
 from pgtrickle.query.analysis import InlinedView
 from pgtrickle.query.building import Around, Names, Rows
 from pgtrickle.query.calls import function_name
@@ -17,24 +18,37 @@ from pgtrickle.query.scope import Scope
 
 SUBQUERY_PARTS = frozenset({"this", "alias", "joins", "order", "with_"})
 _TABLE_PARTS = frozenset({"this", "db", "alias", "joins"})
+_QUERY = exp.Select | exp.SetOperation
 _JOIN_PARTS = frozenset({"this", "on", "using", "kind", "side"})
 
 
 class FromClause(Laterals):
     """Builds the rows that a SELECT reads, and the names it may call them by."""
 
-    def _from(self, node: exp.Select, names: Names) -> Scope:
-        scope = self._item(node.args["from_"].this, names)
-        return self._joins(scope, node.args.get("joins") or [], names)
+    def _from(self, node: exp.Select, names: Names, start: Scope | None = None) -> Scope:
+        first, joins = node.args.get("from_"), node.args.get("joins") or []
+        if start is None or first is None:
+            return start or self._joins(self._item(node.args["from_"].this, names), joins, names)
+        if not all(map(_keeps_left, joins)):  # they would pad the rows of `start` too
+            return self._crossed(start, self._joins(self._item(first.this, names), joins, names))
+        return self._joins(start, [exp.Join(this=first.this.copy()), *joins], names)
 
     def _joins(self, scope: Scope, joins: list[exp.Join], names: Names) -> Scope:
         for join in joins:
             self._check_parts(join, _JOIN_PARTS)
-            if isinstance(join.this, exp.Lateral):
-                scope = self._lateral(scope, join.this, join, names)
-                continue
-            scope = self._join(scope, self._item(join.this, names), join, names)
+            item = _unfolded(join.this, names, scope)
+            lateral, inner = _as_lateral(item, scope), _taken_apart(join, names, scope)
+            if lateral is not None:
+                scope = self._lateral(scope, lateral, join, names)
+            elif inner:
+                scope = self._joins(scope, inner, names)
+                scope = scope if join.args.get("on") is None else self._filtered(scope, join.args["on"], names)
+            else:
+                scope = self._join(scope, self._item(join.this, names), join, names)
         return scope
+
+    def _filtered(self, scope: Scope, condition: exp.Expr, names: Names) -> Scope:
+        return scope.over(self._where(exp.Select(where=exp.Where(this=condition.copy())), scope, names))
 
     def _join(self, left: Scope, right: Scope, join: exp.Join, names: Names) -> Scope:
         condition = join.args.get("on")
@@ -57,7 +71,7 @@ class FromClause(Laterals):
         side = str(join.args.get("side") or "").upper()
         both = self._crossed(left, right)
         if not side:
-            return both.over(self._where(exp.Select(where=exp.Where(this=join.args["on"].copy())), both, names))
+            return self._filtered(both, join.args["on"], names)
         around = Around(names)
         condition = self._resolve(join.args["on"], both, around)
         for attachment in around.attachments:
@@ -66,8 +80,18 @@ class FromClause(Laterals):
             elif not sublinks.reads_around(attachment, set(left.operator.names)):
                 left = left.over(self._attach(left.operator, attachment))
             else:
-                raise self._refuse(support.SUBQUERY, "a subquery in ON that reads both sides of the join")
+                assert side in ("LEFT", "RIGHT"), "PostgreSQL has no such FULL JOIN"
+                sides = (right, left) if side == "RIGHT" else (left, right)
+                return self._join_by_value(*sides, join.args["on"], names)
         return outer.join(self._bench, side, self._crossed(left, right), from_node(condition))
+
+    def _join_by_value(self, left: Scope, right: Scope, on: exp.Expr, names: Names) -> Scope:
+        """A left join on anything: for the values that ON reads of the left side, the rows of the right one."""
+        domain, values = self._given(on, left)
+        start = values.use(self._bench)
+        found = self._filtered(self._crossed(start, right), on, names).operator
+        by = domain.over(found, start.operator.names)
+        return self._beside(left, right.over(found), by.conjuncts(), exp.Join(side="LEFT"))
 
     def _crossed(self, left: Scope, right: Scope) -> Scope:
         crossed = self._bench.join(left.operator, right.operator)
@@ -80,8 +104,10 @@ class FromClause(Laterals):
             return found or self._join(scope, self._item(item, names), join, names)
         side, on = str(join.args.get("side") or "").upper(), join.args.get("on")
         always = on is None or on.unnest() == exp.true()
-        if not tablefunctions.is_function(item.this) or side not in ("", "LEFT") or (side and not always):
+        if not tablefunctions.is_function(item.this) or side not in ("", "LEFT"):
             raise self._refuse(support.LATERAL, "", "lateral", "apply")
+        if side and not always:
+            return self._lateral_if(scope, item, join, names)
         call = tablefunctions.call_text(item, item.this, lambda node: self._resolve(node, scope))
         labels = tablefunctions.labels(item, item.this)
         made = tablefunctions.expand(self._bench, scope.operator, call, labels, outer=side == "LEFT")
@@ -90,6 +116,15 @@ class FromClause(Laterals):
         if on is None or always:
             return both
         return both.over(self._bench.filter(made, from_node(self._resolve(on, both))))
+
+    def _lateral_if(self, scope: Scope, item: exp.Lateral, join: exp.Join, names: Names) -> Scope:
+        """LEFT JOIN LATERAL f(…) ON …: the function's rows for each value it is given, joined by these and ON."""
+        domain, values = self._given(item, scope)
+        start = values.use(self._bench)
+        made = self._lateral(start, item, exp.Join(), names)
+        own = {name: column for name, column in made.names.items() if name not in start.names}
+        by = domain.over(made.operator, start.operator.names)
+        return self._beside(scope, replace(made, names=own), by.conjuncts(), join)
 
     def _item(self, node: exp.Expr, names: Names) -> Scope:
         alias = node.args.get("alias")
@@ -196,6 +231,51 @@ class FromClause(Laterals):
         labels = [f"column{place}" for place in range(1, len(node.expressions[0].expressions) + 1)]
         rows = tablefunctions.constant(self._bench, tablefunctions.values_text(node), labels)
         return Rows(rows, tuple(zip(labels, rows.names, strict=True)))
+
+
+def _as_lateral(node: exp.Expr, scope: Scope) -> exp.Lateral | None:
+    """The item as LATERAL, if it is or if it reads `scope`: in a subquery no word is needed for what is around it."""
+    if isinstance(node, exp.Lateral):
+        return node
+    function = node if isinstance(node, exp.Unnest) else node.this
+    if isinstance(node, exp.Subquery) and (node.args.get("joins") or not isinstance(node.this, _QUERY)):
+        return None
+    if not isinstance(node, exp.Subquery) and not tablefunctions.is_function(function):
+        return None
+    if not given.read(node, scope):
+        return None
+    alias = node.args.get("alias")
+    this = exp.Subquery(this=node.this.copy()) if isinstance(node, exp.Subquery) else function.copy()
+    return exp.Lateral(this=this, alias=alias and alias.copy(), ordinality=node.args.get("ordinality"))
+
+
+def _unfolded(node: exp.Expr, names: Names, scope: Scope) -> exp.Expr:
+    """A WITH query that reads `scope`, in the place of its name."""
+    used = names.get(node.name) if isinstance(node, exp.Table) and not node.db and not node.args.get("joins") else None
+    if used is None or not given.read(used.query, scope):
+        return node
+    renamed = node.args["alias"].columns if node.args.get("alias") else []
+    columns = [*renamed, *map(exp.to_identifier, used.columns[len(renamed) :])]
+    alias = exp.TableAlias(this=exp.to_identifier(node.alias_or_name, quoted=True), columns=columns)
+    return exp.Subquery(this=used.query.copy(), alias=alias)
+
+
+def _taken_apart(join: exp.Join, names: Names, scope: Scope) -> list[exp.Join]:
+    """The joins in parentheses of an inner join, if they read `scope`: a, (b JOIN c ON p) is a, b JOIN c ON p."""
+    used = [names[table.name].query for table in join.this.find_all(exp.Table) if table.name in names]
+    if join.args.get("side") or join.args.get("using") or not any(given.read(q, scope) for q in (join.this, *used)):
+        return []
+    first, joins = join.this, list[exp.Join]()
+    while isinstance(first, exp.Subquery) and not first.alias and not isinstance(first.this, _QUERY):
+        joins = [*(first.args.get("joins") or []), *joins]
+        first = first.this
+    first, joins = first.copy(), [*(first.args.get("joins") or []), *joins]
+    first.set("joins", None)
+    return [exp.Join(this=first), *joins] if joins and all(map(_keeps_left, joins)) else []
+
+
+def _keeps_left(join: exp.Join) -> bool:
+    return str(join.args.get("side") or "").upper() not in ("RIGHT", "FULL")
 
 
 def _is_kept(operator: Operator) -> bool:

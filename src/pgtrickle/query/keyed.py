@@ -9,13 +9,13 @@ for what NULL finds; and of values that are equal but look different (1.0 and 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
 from pgtrickle.model import Column, Expr
-from pgtrickle.query import sets
+from pgtrickle.query import dialect, sets
 from pgtrickle.query.bench import Bench
 from pgtrickle.query.expression import column_node, conjunction, from_node, node_of, reference
 from pgtrickle.query.operators import InnerJoin, Operator
@@ -23,10 +23,27 @@ from pgtrickle.query.operators import InnerJoin, Operator
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A column of the subquery's rows, and the expression of the query around it whose value it is asked for."""
+    """A column of the subquery's rows, and the expression of the query around it whose value it is asked for.
+
+    `same`: the column has the very value, not one that is equal; `null_safe`: NULL asks for what NULL finds. Of a
+    `simple` type, which has no NULLs within, that is said so that an index can serve it.
+    """
 
     name: str
     outside: exp.Expr
+    same: bool = False
+    null_safe: bool = False
+    simple: bool = False
+
+    def asked(self, found: exp.Expr) -> exp.Expr:
+        """That `found`, which shows the key, is what is asked for."""
+        outside = exp.Paren(this=self.outside.copy())
+        if not self.null_safe:
+            return exp.EQ(this=found.copy(), expression=outside)
+        if not self.simple:
+            return exp.NullSafeEQ(this=found.copy(), expression=outside)
+        one, other = dialect.text(found), dialect.text(outside)
+        return dialect.parse_expression(f"({one} = {other} OR ({one} IS NULL AND {other} IS NULL))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,30 +52,35 @@ class Keyed:
 
     operator: Operator
     keys: tuple[Key, ...]
-    null_safe: bool = False
     stand_in: dict[str, str] = field(default_factory=dict)
 
     def condition(self, found: Sequence[exp.Expr]) -> exp.Expr | None:
         """That the keys, as `found` shows them, are those asked for."""
-        equal = exp.NullSafeEQ if self.null_safe else exp.EQ
-        pairs = zip(found, self.keys, strict=True)
-        parts = [equal(this=one.copy(), expression=exp.Paren(this=key.outside.copy())) for one, key in pairs]
+        parts = [key.asked(one) for one, key in zip(found, self.keys, strict=True)]
         return exp.and_(*parts) if len(parts) > 1 else parts[0] if parts else None
+
+    def conjuncts(self) -> list[exp.Expr]:
+        """That the keys are those asked for, one by one."""
+        return [key.asked(column_node(key.name)) for key in self.keys]
+
+    def over(self, operator: Operator, names: Sequence[str]) -> Keyed:
+        """The same keys of other rows, which call them `names`."""
+        keys = tuple(replace(key, name=name) for key, name in zip(self.keys, names, strict=True))
+        return replace(self, operator=operator, keys=keys)
 
     def inside(self, node: exp.Expr) -> exp.Expr:
         """`node` with what it reads of the query around it read from the keys instead."""
-        return _renamed(node, self.stand_in)
+        return renamed(node, self.stand_in)
 
     def outside(self, node: exp.Expr, found: Sequence[exp.Expr]) -> exp.Expr:
         """`node`, over rows whose keys are `found`, with each key taken from the query around it instead."""
-        names = {
-            one.name: key.outside for one, key in zip(found, self.keys, strict=True) if isinstance(one, exp.Column)
-        }
+        pairs = zip(found, self.keys, strict=True)
+        names = {one.name: key.outside for one, key in pairs if key.same and isinstance(one, exp.Column)}
 
         def replace(part: exp.Expr) -> exp.Expr:
             return names[part.name].copy() if isinstance(part, exp.Column) and part.name in names else part
 
-        return node.copy().transform(replace) if self.null_safe else node
+        return node.copy().transform(replace) if names else node
 
 
 def by_equalities(bench: Bench, operator: Operator, correlated: Sequence[exp.Expr]) -> Keyed | None:
@@ -75,15 +97,29 @@ def by_domain(
     bench: Bench, around: Operator, operator: Operator, correlated: Sequence[exp.Expr], read: Iterable[str]
 ) -> Keyed:
     """Keys that are the distinct values of the columns `read` of `around`, each beside the rows it is correlated to."""
-    columns = [column for column in around.columns if column.name in set(read)]
-    looks = [_look(column) for column in columns if not column.type.has_one_look]
-    values = sets.distinct(bench.exactly(around, [(reference(c), c.label) for c in columns] + [(e, "") for e in looks]))
-    stand_in = {column.name: name for column, name in zip(columns, values.names, strict=False)}
-    condition = conjunction(from_node(_renamed(part, stand_in)) for part in correlated)
-    joined = InnerJoin(values.columns + operator.columns, values, operator, condition)
-    asked = [column_node(column.name) for column in columns] + [node_of(look) for look in looks]
-    keys = tuple(Key(name, node) for name, node in zip(values.names, asked, strict=True))
-    return Keyed(joined, keys, True, stand_in)
+    values = domain(bench, around, set(read))
+    condition = conjunction(from_node(renamed(part, values.stand_in)) for part in correlated)
+    joined = InnerJoin(values.operator.columns + operator.columns, values.operator, operator, condition)
+    return Keyed(joined, values.keys, values.stand_in)
+
+
+def domain(bench: Bench, around: Operator, read: Set[str], never_null: Set[str] = frozenset()) -> Keyed:
+    """The distinct values of the columns `read` of `around`, which are the keys and nothing else.
+
+    No rows are asked for where a column in `never_null` is NULL, so that these may be asked for by =.
+    """
+    columns = [column for column in around.columns if column.name in read]
+    looks = [column for column in columns if not column.type.has_one_look]
+    asked = [*map(reference, columns), *map(_look, looks)]
+    labels = [*(column.label for column in columns), *("" for _ in looks)]
+    values: Operator = bench.exactly(around, list(zip(asked, labels, strict=True)))
+    if looks or len(columns) < len(around.columns) or not sets.is_once(around):
+        values = sets.distinct(values)
+    keys = tuple(
+        Key(name, node_of(what), True, column.name not in never_null, column.type.has_one_look)
+        for name, what, column in zip(values.names, asked, [*columns, *looks], strict=True)
+    )
+    return Keyed(values, keys, {column.name: name for column, name in zip(columns, values.names, strict=False)})
 
 
 def _look(column: Column) -> Expr:
@@ -101,7 +137,9 @@ def equality(node: exp.Expr, own: set[str]) -> tuple[exp.Expr, exp.Expr] | None:
     return None
 
 
-def _renamed(node: exp.Expr, names: dict[str, str]) -> exp.Expr:
+def renamed(node: exp.Expr, names: Mapping[str, str]) -> exp.Expr:
+    """`node` with columns called otherwise."""
+
     def replace(part: exp.Expr) -> exp.Expr:
         return column_node(names[part.name]) if isinstance(part, exp.Column) and part.name in names else part
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 from sqlglot import exp
 
 from pgtrickle.model import Expr
-from pgtrickle.query import dialect, scalar, sublinks, support, tablefunctions
+from pgtrickle.query import dialect, given, scalar, sublinks, support, tablefunctions
 from pgtrickle.query.building import Around, Names
 from pgtrickle.query.expression import column_node, conjunction, from_node
 from pgtrickle.query.grouping import Grouping
-from pgtrickle.query.operators import Aggregate, InnerJoin, LeftJoin, Operator
+from pgtrickle.query.operators import Aggregate, Expand, InnerJoin, LeftJoin, Operator
 from pgtrickle.query.perkey import PerKey
 from pgtrickle.query.resolve import columns_of
 from pgtrickle.query.scope import Scope
@@ -34,21 +34,20 @@ class Laterals(PerKey):
         names = self._with(query, names)
         if side not in ("", "LEFT"):
             return None
-        if isinstance(query, exp.Values) or (isinstance(query, exp.Select) and query.args.get("from_") is None):
+        on = join.args.get("on")
+        always = on is None or _always(on)
+        if always and self._is_made(query):
             return self._made(scope, item, query, join)
-        if not isinstance(query, exp.Select):
-            return None
-        if self._is_one_group(query):
-            return self._one_group(scope, item, query, join, names)
-        if self._is_plain(query):
-            return self._rows(scope, item, query, join, names)
+        if isinstance(query, exp.Select) and not given.read_below(query, scope):
+            if self._is_one_group(query) and (always or not side) and self._is_flat(query, scope):
+                return self._one_group(scope, item, query, join, names)
+            if self._is_plain(query) and (always or not side or not self._reads_in_list(query, scope)):
+                return self._rows(scope, item, query, join, names)
         found = self._by_key(query, scope, names)
         if found is None:
             return None
         keyed, outputs = found
-        own = self._own(keyed.operator, item, query, outputs)
-        on = keyed.condition([column_node(key.name) for key in keyed.keys])
-        return self._beside(scope, own, [] if on is None else [on], join)
+        return self._beside(scope, self._own(keyed.operator, item, query, outputs), keyed.conjuncts(), join)
 
     def _beside(self, scope: Scope, own: Scope, correlated: list[exp.Expr], join: exp.Join) -> Scope:
         """The two joined on what correlates them and on ON."""
@@ -62,10 +61,9 @@ class Laterals(PerKey):
         return both.over(kind(columns, left, right, condition))
 
     def _own(self, operator: Operator, item: exp.Lateral, query: exp.Expr, outputs: list[str]) -> Scope:
-        labels = [part.alias_or_name for part in query.expressions]
         alias = item.args.get("alias")
         renamed = [] if alias is None else [column.name for column in alias.columns]
-        return Scope.of(operator, list(zip(labels, outputs, strict=True)), item.alias, renamed)
+        return Scope.of(operator, list(zip(_labels(query), outputs, strict=True)), item.alias, renamed)
 
     def _rows(self, scope: Scope, item: exp.Lateral, query: exp.Select, join: exp.Join, names: Names) -> Scope:
         """Rows as FROM and WHERE give them; what the select list reads of the row before is computed beside it."""
@@ -83,8 +81,6 @@ class Laterals(PerKey):
         if not any(mixed):
             return self._beside(scope, self._own(operator, item, query, columns), correlated, join)
         padded, on = bool(join.args.get("side")), join.args.get("on")
-        if padded and on is not None and not _always(on):
-            raise self._refuse(support.LATERAL, "", "lateral")
         bare = exp.Join(side=join.args.get("side"))  # ON may read what is not computed yet
         beside = self._beside(scope, self._own(operator, item, query, columns), correlated, bare)
         shown = [
@@ -123,22 +119,29 @@ class Laterals(PerKey):
         on = join.args.get("on")
         if on is None or _always(on):
             return both
-        if join.args.get("side"):
-            raise self._refuse(support.LATERAL, "", "lateral")
         return both.over(self._bench.filter(rows, from_node(self._resolve(on, both))))
 
     def _made(self, scope: Scope, item: exp.Lateral, query: exp.Expr, join: exp.Join) -> Scope:
         """A query that reads nothing but the row before it."""
-        on = join.args.get("on")
+        made, labels = self._made_of(scope, query, outer=bool(join.args.get("side")))
+        alias = item.args.get("alias")
+        renamed = [] if alias is None else [column.name for column in alias.columns]
+        fields = list(zip(labels, (column.name for column in made.made), strict=True))
+        own = Scope.of(made, fields, item.alias, renamed)
+        return Scope(made, scope.fields + own.fields, {**scope.names, **own.names})
+
+    def _is_made(self, query: exp.Expr) -> bool:
+        """Whether a query is a function of the row before it, and of nothing else."""
+        if not isinstance(query, exp.Values | exp.Select) or query.args.get("from_") is not None:
+            return False
         inner = [part for part in query.find_all(exp.Query, exp.Values) if part is not query]
         inner += [part for name, part in query.args.items() if part and name not in _MADE_PARTS]
-        if inner or self._calls.any_aggregate(query.expressions) or not (on is None or _always(on)):
+        return not inner and not self._calls.any_aggregate(query.expressions)
+
+    def _made_of(self, scope: Scope, query: exp.Expr, *, outer: bool = False) -> tuple[Expand, list[str]]:
+        """Each row of `scope` beside those of a query that reads nothing but it, and their labels."""
+        if not self._is_made(query):
             raise self._refuse(support.LATERAL, "", "lateral")
-        labels = (
-            [f"column{place}" for place in range(1, len(query.expressions[0].expressions) + 1)]
-            if isinstance(query, exp.Values)
-            else [part.alias_or_name for part in query.expressions]
-        )
         core = query.copy()
         core.set("alias", None)
         core.set("expressions", [self._resolve(part, scope, Around({}, sets=True)) for part in core.expressions])
@@ -146,18 +149,23 @@ class Laterals(PerKey):
             core.set("where", exp.Where(this=self._resolve(core.args["where"].this, scope)))
         call = from_node(core)
         text = Expr(f"({call.sql})", call.columns)
-        made = tablefunctions.expand(self._bench, scope.operator, text, labels, outer=bool(join.args.get("side")))
-        alias = item.args.get("alias")
-        renamed = [] if alias is None else [column.name for column in alias.columns]
-        fields = list(zip(labels, (column.name for column in made.made), strict=True))
-        own = Scope.of(made, fields, item.alias, renamed)
-        return Scope(made, scope.fields + own.fields, {**scope.names, **own.names})
+        labels = _labels(query)
+        return tablefunctions.expand(self._bench, scope.operator, text, labels, outer=outer), labels
 
     def _over_nothing(self, aggregate: Aggregate, value: exp.Expr) -> exp.Expr:
         try:
             return scalar.over_nothing(aggregate, value)
         except scalar.NotGroupedError as what:
             raise self._refuse(support.SUBQUERY, str(what)) from what
+
+
+def _labels(query: exp.Expr) -> list[str]:
+    """The names of a query's columns."""
+    while isinstance(query, exp.SetOperation):
+        query = sublinks.bare(query.this)
+    if isinstance(query, exp.Values):
+        return [f"column{place}" for place in range(1, len(query.expressions[0].expressions) + 1)]
+    return [part.alias_or_name for part in query.expressions]
 
 
 def _always(on: exp.Expr) -> bool:

@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from pgtrickle.query import firsts, groupingsets, keyed, sets, support
-from pgtrickle.query.building import Around, First, Names
+from pgtrickle.model import Column
+from pgtrickle.query import dialect, firsts, given, groupingsets, keyed, sets, sublinks, support
+from pgtrickle.query.building import Around, First, Names, Rows
 from pgtrickle.query.expression import column_node, conjunct_nodes, from_node
+from pgtrickle.query.given import Given
 from pgtrickle.query.grouping import Grouping
 from pgtrickle.query.keyed import Keyed
 from pgtrickle.query.operators import Operator
@@ -48,20 +50,83 @@ class _Above:
 class PerKey(Resolving):
     """Builds the rows of a subquery for all that may be asked of it."""
 
-    def _by_key(self, query: exp.Select, scope: Scope, names: Names) -> tuple[Keyed, list[str]] | None:
-        """The rows of a SELECT and its output columns; None if it does not read the query around it."""
+    def _by_key(self, query: exp.Expr, scope: Scope, names: Names) -> tuple[Keyed, list[str]] | None:
+        """The rows of a query and its output columns; None if it does not read the query around it."""
+        query = sublinks.bare(query)
+        if not given.read(query, scope):
+            return None
+        self._check_calls(query, scope)
+        if isinstance(query, exp.Select) and self._reads_in_where(query, scope):
+            return self._select_by_key(query, scope, names)
+        found = self._set_by_key(query, scope, names) if isinstance(query, exp.SetOperation) else None
+        return found or self._by_value(query, scope, names)
+
+    def _set_by_key(self, query: exp.SetOperation, scope: Scope, names: Names) -> tuple[Keyed, list[str]] | None:
+        """A set operation whose sides are asked by = for the same: within each key it is what it is for one."""
+        sides: list[tuple[Keyed, list[str]]] = []
+        for side in (sublinks.bare(query.this), sublinks.bare(query.expression)):
+            found: tuple[Keyed, list[str]] | None = None
+            known = self._with(side, names)
+            if isinstance(side, exp.SetOperation):
+                found = self._set_by_key(side, scope, known)
+            elif isinstance(side, exp.Select) and given.read(side, scope) and self._reads_in_where(side, scope):
+                found = self._select_by_key(side, scope, known)
+            if found is None or any(key.null_safe for key in found[0].keys):
+                return None
+            sides.append(found)
+        one, other = (_asked(by) for by, _ in sides)
+        if {text: column.type for text, column in one.items()} != {text: c.type for text, c in other.items()}:
+            return None
+        if any(len(by.keys) > len(one) for by, _ in sides):  # two columns that are asked for the same
+            return None
+        keys = [list(one.values()), [other[text] for text in one]]
+        rows = [
+            Rows(by.operator, tuple(("", name) for name in (*outputs, *(column.name for column in own))))
+            for (by, outputs), own in zip(sides, keys, strict=True)
+        ]
+        together = self._combined(query, rows, len(keys[0]))
+        columns = [name for _, name in together.outputs]
+        width = len(columns) - len(keys[0])
+        return sides[0][0].over(together.operator, columns[width:]), columns[:width]
+
+    def _by_value(self, query: exp.Expr, scope: Scope, names: Names) -> tuple[Keyed, list[str]]:
+        """Any query, for each value of what it reads of the query around it."""
+        domain, values = self._given(query, scope)
+        rows = self._query(query, names, values)
+        columns = [name for _, name in rows.outputs]
+        width = len(columns) - len(domain.keys)
+        return domain.over(rows.operator, columns[width:]), columns[:width]
+
+    def _given(self, query: exp.Expr, scope: Scope) -> tuple[Keyed, Given]:
+        """The values that a query reads of the query around it: by what they are asked for, and to be read."""
+        read = given.read(query, scope)
+        if not read <= set(scope.operator.names):
+            raise self._refuse(support.SUBQUERY, "a subquery that reads a query further out than the one around it")
+        domain = keyed.domain(self._bench, scope.operator, read, given.never_null(query, scope, self._calls))
+        called = {name: domain.stand_in[column] for name, column in scope.names.items() if column in read}
+        return domain, Given(domain.operator, called)
+
+    def _reads_in_where(self, query: exp.Select, scope: Scope) -> bool:
+        """Whether the query's own clauses read the query around it, and none that must be built for a value each."""
+        group, having, distinct = (query.args.get(part) for part in ("group", "having", "distinct"))
+        above = [*query.expressions, *([] if having is None else [having])]
+        grouped = having is not None or self._calls.any_aggregate(query.expressions)
+        return (
+            query.args.get("from_") is not None
+            and not given.read_below(query, scope)
+            and not self._calls.any_set(query.expressions)
+            and (group is not None or not grouped)
+            and (group is None or (groupingsets.is_simple(group) and not any(map(sublinks.asks, above))))
+            and (distinct is None or distinct.args.get("on") is not None or not _is_limited(query))
+        )
+
+    def _select_by_key(self, query: exp.Select, scope: Scope, names: Names) -> tuple[Keyed, list[str]]:
+        """The rows of a SELECT by the keys that WHERE has, if it has some."""
         self._check_select(query)
         group = query.args.get("group")
-        if group is not None and not groupingsets.is_simple(group):
-            return None
         inside, correlated = self._correlated(query, scope, names)
         above, first, inside = self._above(query, inside, names)
         outside = columns_of(above.nodes()) - set(inside.operator.names)
-        if not outside and not correlated:
-            return None
-        if group is None and (above.conditions or self._calls.any_aggregate(query.expressions)):
-            # Without GROUP BY there is a group over no rows too, which has no key.
-            raise self._refuse(support.SUBQUERY, "HAVING or LIMIT over all rows of a correlated subquery")
         found = self._keyed(inside.operator, correlated, scope, outside)
         keys: Nodes = [column_node(key.name) for key in found.keys]
         above = above.rewritten([*(found.inside(node) for node in above.nodes()), *keys])
@@ -73,8 +138,7 @@ class PerKey(Resolving):
         for condition in above.conditions:
             operator = self._bench.filter(operator, from_node(condition))
         operator, outputs, held = self._rows_by_key(operator, above, first, query)
-        asked = tuple(replace(key, name=name) for key, name in zip(found.keys, held, strict=True))
-        return replace(found, operator=operator, keys=asked), outputs
+        return found.over(operator, held), outputs
 
     def _above(self, query: exp.Select, inside: Scope, names: Names) -> tuple[_Above, First | None, Scope]:
         """What stands above the rows, its subqueries joined to them."""
@@ -84,8 +148,6 @@ class PerKey(Resolving):
         for attachment in around.attachments:
             operator = self._attach(operator, attachment)
         group, having = query.args.get("group"), query.args.get("having")
-        if around.attachments and (group is not None or having is not None):
-            raise self._refuse(support.SUBQUERY, "a subquery in a correlated subquery with GROUP BY")
         keys = [] if group is None else [self._resolve(key, inside) for key in group.expressions]
         conditions = [] if having is None else conjunct_nodes(self._resolve(having.this, inside))
         first = self._first_of(query, inside)
@@ -109,11 +171,8 @@ class PerKey(Resolving):
             on = [(from_node(node), "") for node in above.on]
             operator, columns = self._bench.extend(operator, [*items, *on])
             outputs, keys, more = columns[:width], columns[width : len(items)], columns[len(items) :]
-            self._check_no_arrays(operator, outputs)
             order = [part for part in above.order if isinstance(part, exp.Ordered)]
             if first.bounds is not None:
-                if query.args.get("distinct") is not None:
-                    raise self._refuse(support.LATERAL, "", "lateral", "limit")
                 rows, made = firsts.first_few(self._bench, operator, keys, order, outputs, first.bounds)
                 return rows, made, keys
             once = firsts.first_rows(self._bench, operator, [*keys, *more], order, outputs)
@@ -124,12 +183,6 @@ class PerKey(Resolving):
         operator, columns = self._bench.extend(operator, items)
         return operator, columns[:width], columns[width:]
 
-    def _check_no_arrays(self, operator: Operator, outputs: Sequence[str]) -> None:
-        """Arrays of arrays are not what is put into them."""
-        types = {column.name: column.type.name for column in operator.columns}
-        if not outputs or any(types[name].endswith(("[]", "vector")) for name in outputs):
-            raise self._refuse(support.LATERAL, "", "lateral", "limit", "distinct on")
-
     def _keyed(self, operator: Operator, correlated: Nodes, scope: Scope, outside: set[str]) -> Keyed:
         """By the equalities of WHERE, if nothing else (`outside`: no expression above) reads the query around it."""
         found = None if outside else keyed.by_equalities(self._bench, operator, correlated)
@@ -139,3 +192,13 @@ class PerKey(Resolving):
         if not read <= set(scope.operator.names):
             raise self._refuse(support.SUBQUERY, "a subquery that reads a query further out than the one around it")
         return keyed.by_domain(self._bench, scope.operator, operator, correlated, read)
+
+
+def _is_limited(query: exp.Select) -> bool:
+    return any(query.args.get(part) for part in ("limit", "offset", "fetch"))
+
+
+def _asked(by: Keyed) -> dict[str, Column]:
+    """The column of each key, by the text of what it is asked for."""
+    columns = {column.name: column for column in by.operator.columns}
+    return {dialect.text(key.outside): columns[key.name] for key in by.keys}

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from pgtrickle.query import scalar, sublinks, support
+from pgtrickle.query import given, scalar, sublinks, support, topk
 from pgtrickle.query.building import Around, Building, Names
 from pgtrickle.query.calls import function_name
 from pgtrickle.query.expression import column_node, conjunct_nodes, from_node
+from pgtrickle.query.keyed import Keyed
 from pgtrickle.query.operators import Operator
 from pgtrickle.query.scope import Scope
 from pgtrickle.query.sublinks import Attachment, Inner
@@ -73,7 +74,7 @@ class Resolving(Building):
         if test is None:
             return conjunct_nodes(self._resolve(part, scope, around))
         operands = [self._resolve(operand, scope, around) for operand in test.operands]
-        inner = self._inner(test.query, scope, around.names)
+        inner = self._inner(test.query, scope, around.names, listed=bool(test.operands))
         around.attachments.extend(sublinks.filters(test, inner, operands, wanted=not isnt))
         return []
 
@@ -82,7 +83,9 @@ class Resolving(Building):
         test = sublinks.recognise(node)
         if test is not None:
             operands = [self._resolve(operand, scope, around) for operand in test.operands]
-            found, answer = sublinks.marks(test, self._inner(test.query, scope, around.names), operands, self._bench)
+            found, answer = sublinks.marks(
+                test, self._inner(test.query, scope, around.names, listed=bool(test.operands)), operands, self._bench
+            )
             around.attachments.extend(found)
             return answer
         if isinstance(node, exp.Subquery) and isinstance(sublinks.bare(node), exp.Query):
@@ -93,27 +96,35 @@ class Resolving(Building):
     def _array(self, query: exp.Expr, scope: Scope, around: Around) -> exp.Expr:
         """ARRAY(SELECT …): the values in the order that the subquery puts them in."""
         names = self._with(query, around.names)
-        if not isinstance(query, exp.Select) or not self._is_plain(query) or query.args.get("order") is None:
+        if query.args.get("order") is None:
             raise self._refuse(support.ARRAY, "", "array")
-        inside, correlated = self._correlated(query, scope, names)
-        order = [self._resolve(part, inside) for part in query.args["order"].expressions]
-        selected = self._resolve(query.expressions[0].unalias(), inside)
-        keyed = self._keyed(
-            inside.operator, correlated, scope, columns_of([selected, *order]) - set(inside.operator.names)
-        )
-        operator, (name,) = self._bench.extend(keyed.operator, [(from_node(keyed.inside(selected)), "")])
-        listed = [keyed.inside(part) for part in order]
+        ordered, self._ordered = self._ordered, False  # its order is not lost
+        rows = self._by_key(scalar.with_its_order(query), scope, names)
+        if rows is None:
+            whole = self._query(scalar.with_its_order(query), names)
+            rows = Keyed(whole.operator, ()), [name for _, name in whole.outputs]
+        self._ordered = ordered
+        keyed, columns = rows
         try:
-            found = scalar.array(self._bench, self._calls, replace(keyed, operator=operator), name, listed)
+            order = [topk.sorted_by(part, columns[place]) for part, place in scalar.places(query)]
+            found = scalar.array(self._bench, self._calls, keyed, columns[0], order)
         except scalar.NotGroupedError as what:
             raise self._refuse(support.SUBQUERY, str(what)) from what
         around.attachments.append(found.attachment)
         return found.value
 
-    def _inner(self, query: exp.Expr, scope: Scope, names: Names) -> Inner:
-        """A subquery of EXISTS, IN, ANY or ALL; one that reads the query around it must do so in its WHERE."""
+    def _inner(self, query: exp.Expr, scope: Scope, names: Names, *, listed: bool = True) -> Inner:
+        """A subquery of IN, ANY or ALL, or of EXISTS, which does not look at the select list (`listed`)."""
         names = self._with(query, names)
-        if not isinstance(query, exp.Select) or not self._is_plain(query):
+        if isinstance(query, exp.Select) and self._is_plain(query) and not listed:
+            query = query.copy()
+            query.set("expressions", [])
+        if (
+            not isinstance(query, exp.Select)
+            or not self._is_plain(query)
+            or not self._is_flat(query, scope)
+            or self._reads_in_list(query, scope)
+        ):
             return self._inner_by_key(query, scope, names)
         inside, correlated = self._correlated(query, scope, names)
         items = [(from_node(self._resolve(part.unalias(), inside)), "") for part in query.expressions]
@@ -122,19 +133,20 @@ class Resolving(Building):
 
     def _inner_by_key(self, query: exp.Expr, scope: Scope, names: Names) -> Inner:
         """A subquery with GROUP BY and the like: for each key, if it is correlated."""
-        if (
-            isinstance(query, exp.Select)
-            and query.args.get("from_") is not None
-            and not self._is_one_group(query)
-            and not self._calls.any_set(query.expressions)
-        ):
-            found = self._by_key(query, scope, names)
-            if found is not None:
-                keyed, outputs = found
-                on = keyed.condition([column_node(key.name) for key in keyed.keys])
-                return Inner(keyed.operator, tuple(outputs), () if on is None else tuple(conjunct_nodes(on)))
+        found = self._by_key(query, scope, names)
+        if found is not None:
+            keyed, outputs = found
+            return Inner(keyed.operator, tuple(outputs), tuple(keyed.conjuncts()), keyed)
         rows = self._query(query, names)
-        return Inner(rows.operator, tuple(name for _, name in rows.outputs), ())
+        return Inner(rows.operator, tuple(name for _, name in rows.outputs))
+
+    def _is_flat(self, query: exp.Select, scope: Scope) -> bool:
+        """Whether no query in its FROM or select list is asked, nor one that reads the query around it."""
+        return not given.read_below(query, scope) and not any(map(sublinks.asks, query.expressions))
+
+    @staticmethod
+    def _reads_in_list(query: exp.Select, scope: Scope) -> bool:
+        return any(given.read(part, scope) for part in query.expressions)
 
     def _is_plain(self, query: exp.Select) -> bool:
         """Whether the query selects rows as FROM and WHERE give them."""
@@ -166,21 +178,34 @@ class Resolving(Building):
         """A subquery that is one value."""
         names = self._with(query, around.names)
         try:
-            if isinstance(query, exp.Select) and self._is_one_group(query):
+            if isinstance(query, exp.Select) and self._is_one_group(query) and self._is_flat(query, scope):
                 self._check_select(query)
+                self._check_calls(query, scope)
                 inside, correlated = self._correlated(query, scope, names)
                 selected = self._resolve(query.expressions[0].unalias(), inside)
                 keyed = self._keyed(inside.operator, correlated, scope, self._read_by_calls(selected, inside))
                 found = scalar.value(self._bench, self._calls, keyed, keyed.inside(selected))
             else:
                 inner = self._inner(query, scope, names)
-                keyed = self._keyed(inner.operator, list(inner.correlated), scope, set())
-                found = scalar.only_value(self._bench, self._calls, keyed, inner.outputs[0])
+                keyed = inner.keyed or self._keyed(inner.operator, list(inner.correlated), scope, set())
+                one_each = inner.keyed is not None and isinstance(query, exp.Select) and self._is_one_group(query)
+                found = (
+                    scalar.value_of_each(keyed, inner.outputs[0])
+                    if one_each
+                    else scalar.only_value(self._bench, self._calls, keyed, inner.outputs[0])
+                )
         except scalar.NotGroupedError as what:
             raise self._refuse(support.SUBQUERY, str(what)) from what
         self._check_order(found.functions)
         around.attachments.append(found.attachment)
         return found.value
+
+    def _check_calls(self, query: exp.Expr, scope: Scope) -> None:
+        """Refuses an aggregate that reads nothing but the query around: it is one of that query, not of this one."""
+        calls = (part for part in query.walk() if self._calls.aggregate(part) is not None)
+        whole = (call for call in calls if not isinstance(call.parent, exp.Filter | exp.WithinGroup | exp.Dot))
+        if any(given.reads_only(call, scope) for call in whole):
+            raise self._refuse(support.SUBQUERY, "an aggregate of the query around a subquery, within that,")
 
     def _read_by_calls(self, node: exp.Expr, inside: Scope) -> set[str]:
         """The columns of the query around that aggregate calls read."""

@@ -56,11 +56,34 @@ def value(bench: Bench, calls: Calls, keyed: Keyed, selected: exp.Expr) -> Value
 def only_value(bench: Bench, calls: Calls, keyed: Keyed, name: str) -> Value:
     """The value, in the column `name`, of a subquery that has one row, or none; raises NotGroupedError."""
     type_ = next(column.type for column in keyed.operator.columns if column.name == name)
-    if type_.name.endswith(("[]", "vector")):
-        raise NotGroupedError("a subquery whose value is an array")
-    gathered = value(bench, calls, keyed, dialect.parse_expression(f"array_agg({reference(name).sql})"))
-    only = dialect.parse_expression(f"(SELECT unnest({dialect.text(gathered.value)}))")
-    return Value(gathered.attachment, only, ())
+    element = f"{reference(name).sql}::text" if type_.is_array else reference(name).sql  # arrays do not nest
+    gathered = value(bench, calls, keyed, dialect.parse_expression(f"array_agg({element})"))
+    only = f"(SELECT unnest({dialect.text(gathered.value)}))"
+    typed = f"({only}::{type_.name})" if type_.is_array else only
+    return Value(gathered.attachment, dialect.parse_expression(typed), ())
+
+
+def value_of_each(keyed: Keyed, name: str) -> Value:
+    """The value, in the column `name`, of a subquery that has just one row for each key there may be."""
+    condition = keyed.condition([column_node(key.name) for key in keyed.keys])
+    return Value(Attachment(keyed.operator, condition, Join.CROSS), column_node(name), ())
+
+
+def with_its_order(query: exp.Expr) -> exp.Expr:
+    """A query that selects what it is sorted by, too."""
+    query = query.copy()
+    if isinstance(query, exp.Select):
+        parts = query.args["order"].expressions
+        more = [exp.alias_(part.this.copy(), f"o{place}") for place, part in enumerate(parts)]
+        query.set("expressions", [*query.expressions, *more])
+    return query
+
+
+def places(query: exp.Expr) -> list[tuple[exp.Ordered, int]]:
+    """Each part of ORDER BY, with the column of `with_its_order(query)` it sorts by; a set operation sorts by its only
+    one."""
+    select = isinstance(query, exp.Select)
+    return [(part, place if select else 0) for place, part in enumerate(query.args["order"].expressions, start=1)]
 
 
 def array(bench: Bench, calls: Calls, keyed: Keyed, name: str, order: Sequence[exp.Expr]) -> Value:

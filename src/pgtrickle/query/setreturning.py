@@ -1,6 +1,7 @@
 """Functions that return sets in a select list: SELECT id, unnest(tags). Pure; a part of `build.py`.
 
 SELECT f(a), g(b) FROM r    =    r beside ROWS FROM (f(a), g(b)): side by side, the shorter padded with NULLs
+SELECT f(g(b)) FROM r       =    (r beside g(b) as x) beside f(x): the calls within first, and all of these side by side
 """
 
 from __future__ import annotations
@@ -18,18 +19,16 @@ from pgtrickle.query.operators import Expand, Operator
 
 
 class NotExpandedError(ValueError):
-    """A call whose rows have not one column, or which stands in another."""
+    """A call whose rows have not one column."""
 
 
 def expand(
     bench: Bench, calls: Calls, operator: Operator, selected: Sequence[exp.Expr]
 ) -> tuple[Operator, list[exp.Expr]]:
     """The rows that the calls in `selected` make of each row, and `selected` over their columns."""
-    found = {dialect.text(call): call for node in selected for call in _outermost(calls, node)}
+    found = {dialect.text(call): call for node in selected for call in _innermost(calls, node)}
     if not found:
         return operator, list(selected)
-    if any(len(list(_outermost(calls, part))) for call in found.values() for part in call.iter_expressions()):
-        raise NotExpandedError
     texts = [from_node(call) for call in found.values()]
     read = tuple(dict.fromkeys(name for text in texts for name in text.columns))
     listed = ", ".join(text.sql for text in texts)
@@ -41,15 +40,16 @@ def expand(
     places = {text: column.name for text, column in zip(found, columns, strict=True)}
 
     def replace(node: exp.Expr) -> exp.Expr:
-        return column_node(places[dialect.text(node)]) if calls.returns_set(node) else node
+        name = places.get(dialect.text(node)) if calls.returns_set(node) else None
+        return node if name is None else column_node(name)
 
-    return Expand(operator.columns + columns, operator, made), [node.copy().transform(replace) for node in selected]
+    expanded = Expand(operator.columns + columns, operator, made)
+    return expand(bench, calls, expanded, [node.copy().transform(replace) for node in selected])
 
 
-def _outermost(calls: Calls, node: exp.Expr) -> Iterator[exp.Expr]:
-    """The calls in an expression that are in no other such call."""
-    if calls.returns_set(node):
+def _innermost(calls: Calls, node: exp.Expr) -> Iterator[exp.Expr]:
+    """The calls in an expression that have no other such call in them."""
+    within = [call for part in node.iter_expressions() for call in _innermost(calls, part)]
+    yield from within
+    if not within and calls.returns_set(node):
         yield node
-        return
-    for part in node.iter_expressions():
-        yield from _outermost(calls, part)

@@ -28,6 +28,13 @@ def is_distinct(operator: Operator) -> bool:
     return isinstance(operator, Aggregate) and not operator.calls and operator.keys == operator.input.names
 
 
+def is_once(operator: Operator) -> bool:
+    """Whether the operator is distinct rows, each with all its columns, under other names."""
+    if not isinstance(operator, Project) or not is_distinct(operator.input):
+        return False
+    return set(operator.expressions) == {reference(name) for name in operator.input.names}
+
+
 def without_distinct(branch: Project) -> Project:
     """A branch of a UNION: to make its rows distinct before the union's are is idle."""
     if is_distinct(branch.input) and branch.expressions == tuple(reference(name) for name in branch.input.names):

@@ -17,6 +17,7 @@ from pgtrickle.model import Column, PgType
 from pgtrickle.query import dialect
 from pgtrickle.query.bench import Bench
 from pgtrickle.query.expression import column_node, from_node
+from pgtrickle.query.keyed import Keyed
 from pgtrickle.query.operators import InnerJoin, LeftJoin, Match, MatchKind, Operator
 
 _BOOLEAN = PgType(16, "boolean")
@@ -45,11 +46,15 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class Inner:
-    """A subquery built: its rows, its output columns, and the conjuncts that read the query around it."""
+    """A subquery built: its rows, its output columns, and the conjuncts that read the query around it.
+
+    `keyed`: these ask for keys of the rows.
+    """
 
     operator: Operator
     outputs: tuple[str, ...]
-    correlated: tuple[exp.Expr, ...]
+    correlated: tuple[exp.Expr, ...] = ()
+    keyed: Keyed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +78,28 @@ def recognise(node: exp.Expr) -> Test | None:
         return Test(bare(node.args["query"]), _operands(node.this))
     if isinstance(node, exp.In) and len(node.expressions) == 1 and isinstance(node.expressions[0], exp.Values):
         return Test(node.expressions[0], _operands(node.this))
-    if isinstance(node, exp.Binary) and isinstance(node.expression, exp.Any | exp.All):
-        query = bare(node.expression.this)
-        if isinstance(query, exp.Query):
-            return Test(query, _operands(node.this), type(node), isinstance(node.expression, exp.All))
-    return None
+    if isinstance(node, exp.Binary):
+        any_, all_ = (_called(name, node.expression) for name in ("ANY", "ALL"))
+        query = any_ or all_
+        return None if query is None else Test(query, _operands(node.this), type(node), all_ is not None)
+    query = _called("EXISTS", node)
+    return None if query is None else Test(query)
 
 
 def array_query(node: exp.Expr) -> exp.Expr | None:
     """The query of ARRAY(SELECT …)."""
-    if isinstance(node, exp.Anonymous) and node.name.upper() == "ARRAY" and len(node.expressions) == 1:
+    return _called("ARRAY", node)
+
+
+def _called(name: str, node: exp.Expr) -> exp.Expr | None:
+    """The query in NAME (…); sqlglot takes it for a function's argument if that begins with a parenthesis."""
+    if isinstance(node, exp.Any | exp.All) and type(node).__name__.upper() == name:
+        query = bare(node.this)
+    elif isinstance(node, exp.Anonymous) and node.name.upper() == name and len(node.expressions) == 1:
         query = bare(node.expressions[0])
-        return query if isinstance(query, exp.Query) else None
-    return None
+    else:
+        return None
+    return query if isinstance(query, exp.Query) else None
 
 
 def asks(node: exp.Expr) -> bool:

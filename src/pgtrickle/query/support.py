@@ -82,7 +82,7 @@ TABLE_FUNCTION = Gap("PT239", "{name} in FROM cannot be maintained incrementally
 ARRAY = Gap(
     "PT241",
     "the order of the values of this ARRAY(SELECT …) is not definite",
-    "give its subquery an ORDER BY, and no GROUP BY, DISTINCT or LIMIT, or use refresh_mode => 'FULL'",
+    "give its subquery an ORDER BY, or use refresh_mode => 'FULL'",
 )
 UNFAITHFUL = Gap("PT240", "this query cannot be carried faithfully: {name}")
 

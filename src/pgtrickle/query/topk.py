@@ -44,12 +44,15 @@ def _number(clause: exp.Expr) -> int:
     return int(value.this)
 
 
-def top(operator: Operator, order: Iterable[tuple[exp.Ordered, str]], bound: Bounds) -> TopK:
-    """The first rows of `operator`; `order` has each part of ORDER BY with the column it sorts by."""
-    parts: list[str] = []
-    for part, name in order:
-        ordered = part.copy()
-        ordered.set("this", column_node(name))
-        parts.append(dialect.text(ordered))
+def sorted_by(part: exp.Ordered, name: str) -> exp.Ordered:
+    """A part of ORDER BY that sorts by a column in place of what it sorts by."""
+    ordered = part.copy()
+    ordered.set("this", column_node(name))
+    return ordered
+
+
+def top(operator: Operator, order: Iterable[exp.Ordered], bound: Bounds) -> TopK:
+    """The first rows of `operator`."""
+    parts = [dialect.text(part) for part in order]
     ties = (reference(column).sql for column in operator.columns)
     return TopK(operator.columns, operator, tuple(dict.fromkeys([*parts, *ties])), bound.limit, bound.offset)

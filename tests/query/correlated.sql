@@ -1,0 +1,188 @@
+-- Subqueries that read the query around them in ways that only its values, one by one, can answer. As in equal.sql.
+
+SELECT c.id FROM customers c WHERE EXISTS (SELECT FROM orders o WHERE o.customer = c.id UNION ALL SELECT FROM items i
+WHERE i.amount = c.id)
+
+SELECT c.id FROM customers c WHERE NOT EXISTS (SELECT 1 FROM orders o WHERE o.customer = c.id INTERSECT SELECT 1 FROM
+items i WHERE i.amount = c.id)
+
+SELECT c.id, c.region FROM customers c WHERE c.region IN (SELECT o.code FROM orders o WHERE o.customer > c.id EXCEPT
+SELECT i.product FROM items i WHERE i.amount < c.id)
+
+SELECT c.id, x.v FROM customers c, LATERAL (SELECT o.note AS v FROM orders o WHERE o.customer = c.id UNION SELECT i.product
+FROM items i WHERE i.amount = c.id) x
+
+SELECT c.id, x.v FROM customers c LEFT JOIN LATERAL (SELECT o.note AS v FROM orders o WHERE o.customer = c.id UNION ALL
+SELECT i.product FROM items i WHERE i.amount > c.credit) x ON x.v <> 'pen'
+
+SELECT c.id, x.v, x.n FROM customers c CROSS JOIN LATERAL ((SELECT o.id AS v, o.note AS n FROM orders o WHERE o.customer =
+c.id UNION ALL SELECT i.amount, i.product FROM items i WHERE i.amount > c.id) ORDER BY 1 DESC, 2 LIMIT 2) x
+
+SELECT c.id, x.v FROM customers c, LATERAL (SELECT o.code::text AS v FROM orders o WHERE o.customer = c.id EXCEPT ALL
+SELECT c.name) x
+
+SELECT c.id, (SELECT o.id FROM orders o WHERE o.id = c.id UNION SELECT c.id) AS one FROM customers c
+
+SELECT c.id, x.v FROM customers c, LATERAL (SELECT c.region AS v UNION SELECT c.name) x
+
+SELECT c.id, x.v FROM customers c LEFT JOIN LATERAL (VALUES (c.region), (c.name)) x (v) ON x.v > 'b'
+
+SELECT c.id, x.v FROM customers c LEFT JOIN LATERAL (SELECT c.credit + 1 AS v WHERE c.region IS NULL) x ON x.v > 0 OR
+c.id = 2
+
+SELECT c.id FROM customers c WHERE EXISTS (SELECT FROM orders o WHERE o.customer = c.id AND EXISTS (SELECT FROM items i
+WHERE i.order_id = o.id AND i.amount > c.id))
+
+SELECT c.id FROM customers c WHERE NOT EXISTS (SELECT FROM orders o WHERE o.note = 'a' AND NOT EXISTS (SELECT FROM items i
+WHERE i.order_id = o.id AND i.unit IS DISTINCT FROM c.credit))
+
+SELECT c.id, (SELECT count(*) FROM orders o WHERE o.customer = c.id AND o.id IN (SELECT i.order_id FROM items i WHERE
+i.amount >= c.id)) AS n FROM customers c
+
+SELECT c.id, (SELECT sum((SELECT count(*) FROM items i WHERE i.order_id = o.id AND i.amount > c.id)) FROM orders o WHERE
+o.customer = c.id) AS n FROM customers c
+
+SELECT c.id FROM customers c WHERE EXISTS (SELECT FROM (SELECT o.id FROM orders o WHERE o.customer = c.id) s JOIN items i
+ON i.order_id = s.id AND i.amount > c.id)
+
+SELECT c.id, (SELECT max(s.n) FROM (SELECT count(*) AS n FROM orders o WHERE o.customer <> c.id GROUP BY o.code) s) AS n
+FROM customers c
+
+SELECT i.order_id, i.product FROM items i WHERE EXISTS (SELECT FROM unnest(i.tags) t (v) WHERE t.v = 'b')
+
+SELECT i.order_id, (SELECT string_agg(t.v, ',' ORDER BY t.v) FROM unnest(i.tags) t (v)) AS v FROM items i
+
+SELECT c.id FROM customers c WHERE EXISTS (SELECT FROM orders o WHERE o.id < c.id HAVING count(*) = 0)
+
+SELECT c.id FROM customers c WHERE EXISTS (SELECT FROM orders o WHERE o.customer = c.id HAVING count(*) > 1)
+
+SELECT c.id, x.n FROM customers c, LATERAL (SELECT count(*) AS n FROM orders o WHERE o.customer = c.id ORDER BY 1 LIMIT
+1) x
+
+SELECT c.id, x.n, x.s FROM customers c LEFT JOIN LATERAL (SELECT count(*) AS n, sum(o.id) AS s FROM orders o WHERE
+o.customer = c.id) x ON x.n > 1
+
+SELECT c.id, x.note, x.d FROM customers c LEFT JOIN LATERAL (SELECT o.note, o.id - c.id AS d FROM orders o WHERE o.customer
+= c.id) x ON x.d > 0
+
+SELECT c.id FROM customers c WHERE c.id IN (SELECT max(o.id) FROM orders o WHERE o.customer = c.id)
+
+SELECT c.id FROM customers c WHERE 0 = ALL (SELECT count(*) FROM orders o WHERE o.customer = c.id)
+
+SELECT c.id, x.tags FROM customers c, LATERAL (SELECT i.tags FROM items i WHERE i.order_id = c.id ORDER BY i.tags LIMIT 2) x
+
+SELECT c.id, x.tags FROM customers c, LATERAL (SELECT DISTINCT ON (i.product) i.tags FROM items i WHERE i.order_id = c.id
+ORDER BY i.product, i.amount) x
+
+SELECT DISTINCT ON (product) product, tags FROM items ORDER BY product, tags
+
+SELECT c.id, x.p FROM customers c, LATERAL (SELECT DISTINCT i.product AS p FROM items i WHERE i.order_id = c.id ORDER BY
+i.product DESC LIMIT 1) x
+
+SELECT c.id, (SELECT i.tags FROM items i WHERE i.product = 'ink' AND i.order_id = c.id) AS tags FROM customers c
+
+SELECT c.id, ARRAY(SELECT DISTINCT i.product FROM items i WHERE i.order_id = c.id ORDER BY i.product DESC) AS p FROM
+customers c
+
+SELECT c.id, ARRAY(SELECT i.product FROM items i WHERE i.order_id >= c.id GROUP BY i.product ORDER BY count(*) DESC,
+i.product) AS p FROM customers c
+
+SELECT c.id, ARRAY(SELECT i.amount FROM items i WHERE i.order_id = c.id ORDER BY i.amount DESC NULLS LAST LIMIT 2) AS p
+FROM customers c
+
+SELECT c.id, ARRAY(SELECT i.product FROM items i WHERE i.order_id = c.id UNION SELECT o.note FROM orders o WHERE o.customer
+= c.id ORDER BY 1) AS p FROM customers c
+
+SELECT c.id, ARRAY(SELECT DISTINCT i.product FROM items i ORDER BY i.product LIMIT 2) AS p FROM customers c
+
+SELECT c.id, ARRAY(SELECT o.id FROM orders o WHERE o.customer = c.id AND EXISTS (SELECT FROM items i WHERE i.order_id =
+o.id AND i.amount > c.id) ORDER BY o.placed, o.id) AS p FROM customers c
+
+SELECT c.id, x.code, x.n FROM customers c, LATERAL (SELECT o.code, count(*) AS n FROM orders o WHERE o.customer >= c.id
+GROUP BY ROLLUP (o.code)) x
+
+SELECT c.id, x.code, x.n FROM customers c, LATERAL (SELECT o.code, (SELECT max(i.amount) FROM items i) AS n FROM orders o
+WHERE o.customer = c.id GROUP BY o.code HAVING count(*) >= (SELECT min(i.amount) FROM items i WHERE i.order_id = c.id)) x
+
+SELECT c.id, x.t FROM customers c, LATERAL (SELECT unnest(i.tags) AS t FROM items i WHERE i.order_id = c.id) x
+
+SELECT c.id FROM customers c WHERE c.credit IN (SELECT i.unit FROM items i WHERE i.amount = c.id UNION ALL SELECT
+c2.credit FROM customers c2 WHERE c2.credit = c.credit AND c2.id <> c.id)
+
+SELECT c.id, c.credit::numeric AS v, (SELECT count(*) FROM (SELECT i.unit FROM items i WHERE i.unit > c.credit::numeric UNION
+SELECT c.credit * 2) s) AS n FROM customers c
+
+SELECT c.region, count(*) AS n FROM customers c GROUP BY c.region HAVING EXISTS (SELECT FROM orders o WHERE o.code = c.region
+UNION ALL SELECT FROM items i WHERE i.product = c.region)
+
+SELECT c.id FROM customers c LEFT JOIN orders o ON EXISTS (SELECT FROM items i WHERE i.amount = c.id EXCEPT SELECT FROM notes
+n WHERE n.id = c.id)
+
+SELECT c.id FROM customers c WHERE EXISTS (SELECT FROM orders o RIGHT JOIN items i ON i.order_id = o.id WHERE i.amount =
+c.id AND (o.id IS NULL OR EXISTS (SELECT FROM notes n WHERE n.id = o.id AND n.id = c.id)))
+
+SELECT c.id, (WITH w AS (SELECT o.id FROM orders o WHERE o.note = 'a') SELECT count(*) FROM (SELECT w.id FROM w WHERE w.id >=
+c.id UNION ALL SELECT w.id FROM w) s) AS n FROM customers c
+
+SELECT i.product FROM items i LEFT JOIN LATERAL unnest(i.tags) t (v) ON t.v = i.product OR t.v = 'b'
+
+SELECT i.product, t.v, t.n FROM items i LEFT JOIN LATERAL unnest(i.tags) WITH ORDINALITY t (v, n) ON t.n > 1
+
+SELECT o.id FROM orders o WHERE (o.customer, o.note) IN (SELECT c.id, o.note FROM customers c WHERE c.id = o.customer UNION
+SELECT i.amount, i.product FROM items i WHERE i.order_id = o.id) OR o.id = 5
+
+SELECT o.id, (SELECT count(*) FROM (customers c LEFT JOIN items i ON i.amount = c.id AND i.order_id = o.id) JOIN notes n ON
+n.id = c.id AND n.id < o.id) AS n FROM orders o
+
+SELECT sum((SELECT max(i.amount) FROM items i WHERE i.order_id = o.id)) AS s, count(*) FILTER (WHERE EXISTS (SELECT FROM
+items i WHERE i.order_id = o.id)) AS n, o.customer, (SELECT count(*) FROM notes) AS m FROM orders o GROUP BY o.customer
+
+SELECT c.id, (SELECT sum((SELECT max(n.id) FROM notes n WHERE n.id < o.id)) FROM orders o WHERE o.customer > c.id) AS s FROM
+customers c
+
+SELECT c.id FROM customers c WHERE EXISTS (SELECT FROM orders o, (items i JOIN notes n ON n.id = i.amount AND n.id <= c.id)
+WHERE o.id = i.order_id)
+
+SELECT c.id, x.n FROM customers c, LATERAL (SELECT count(*) AS n FROM orders o, LATERAL (SELECT i.product FROM items i WHERE
+i.order_id = o.id AND i.amount > c.id UNION SELECT c.name) s) x
+
+SELECT c.id FROM customers c WHERE c.id <> ALL (SELECT o.customer FROM orders o WHERE o.note = c.name OR o.id = c.id UNION
+SELECT i.amount FROM items i WHERE i.product = c.name) AND (c.id > 1 OR c.name NOT IN (SELECT o.note FROM orders o WHERE
+o.customer = c.id UNION ALL SELECT c.region))
+
+SELECT x.a, x.b FROM orders o, LATERAL (SELECT o.id AS a, o.customer AS b ORDER BY o.note LIMIT 1) x
+
+SELECT id, generate_series(1, generate_series(1, id)) AS n FROM customers
+
+SELECT id, generate_series(1, generate_series(2, id)) + generate_series(1, 2) AS n, generate_series(1, 4) AS m FROM customers
+
+SELECT order_id, unnest(string_to_array(unnest(tags) || ',x,' || product, ',')) AS v, unnest(tags) AS t FROM items
+
+SELECT c.id FROM customers c WHERE EXISTS (SELECT FROM orders o WHERE o.customer = c.id AND o.id = c.id UNION ALL SELECT FROM
+items i WHERE i.amount = c.id)
+
+SELECT c.id, x.v FROM customers c, LATERAL (SELECT o.id AS v FROM orders o WHERE o.customer = c.id AND o.note = c.name UNION
+(SELECT i.order_id FROM items i WHERE c.name = i.product AND i.amount = c.id INTERSECT ALL SELECT i.amount FROM items i WHERE
+i.product = c.name AND i.order_id = c.id)) x
+
+SELECT c.id, o.id AS o FROM customers c LEFT JOIN orders o ON EXISTS (SELECT FROM items i WHERE i.amount = c.id + o.id)
+
+SELECT c.id, o.id AS o FROM customers c RIGHT JOIN orders o ON o.customer >= c.id AND c.region NOT IN (SELECT i.product FROM
+items i WHERE i.order_id = o.id AND i.amount > c.id)
+
+SELECT c.id, (WITH w AS (SELECT o.id, o.note FROM orders o WHERE o.customer = c.id) SELECT count(*) FROM w a JOIN w b ON
+b.note = a.note) AS n FROM customers c
+
+SELECT c.id, x.k FROM customers c, LATERAL (WITH w (k) AS (SELECT o.id FROM orders o WHERE o.customer = c.id UNION SELECT c.id)
+SELECT w.k FROM w WHERE w.k > 1 UNION ALL SELECT v.l FROM w v (l)) x
+
+SELECT c.region, count(*) AS n FROM customers c GROUP BY c.region HAVING EXISTS (SELECT FROM items i WHERE i.amount = count(c.id))
+
+SELECT c.id, (SELECT count(c.id) FILTER (WHERE o.id > 1) FROM orders o WHERE o.customer = c.id) AS n FROM customers c
+
+SELECT n.id FROM notes n WHERE EXISTS (SELECT FROM jsonb_array_elements(n.doc -> 'b') e (v))
+
+SELECT c.id FROM customers c WHERE c.id IN (VALUES (2), (c.id - 1), (c.id * c.id))
+
+SELECT c.id FROM customers c WHERE (SELECT c.id > 2) OR EXISTS (SELECT FROM rich r WHERE r.who = c.name UNION SELECT FROM totals
+t WHERE t.customer = c.id)

@@ -1,0 +1,130 @@
+"""Hypothesis strategies for queries with correlated subqueries, as text, and for steps that change their tables.
+
+`t` is the table around; subqueries read `r` and `s`, the rows around them at any depth, and subqueries of their own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import count
+
+from hypothesis import strategies as st
+
+from tests.steps.parser import Change, Row, Step, StepFile, TableDefinition
+
+TABLES = (
+    TableDefinition("t", "k int, v int"),
+    TableDefinition("r", "k int, v int"),
+    TableDefinition("s", "k int, v int"),
+)
+VALUES = st.sampled_from((None, 1, 1, 2, 3))
+SET_OPERATIONS = ("UNION", "UNION ALL", "INTERSECT", "INTERSECT ALL", "EXCEPT", "EXCEPT ALL")
+AGGREGATES = ("count(*)", "count({})", "max({})", "min({})", "sum({})")
+
+
+class Writer:
+    """Draws one query; aliases are its own, as PostgreSQL makes them."""
+
+    def __init__(self, draw: st.DrawFn) -> None:
+        self._draw = draw
+        self._numbers = count(1)
+
+    def of(self, *choices: str) -> str:
+        return self._draw(st.sampled_from(choices))
+
+    def chance(self) -> bool:
+        return self._draw(st.booleans())
+
+    def view(self) -> str:
+        """A query of `t` that asks a subquery of one column, `x`, in one of the ways there are."""
+        asked = self.query(["t"], 2)
+        match self.of("exists", "in", "any", "mark", "scalar", "lateral", "left"):
+            case "exists":
+                return f"SELECT t.k, t.v FROM t WHERE {self.of('', 'NOT ')}EXISTS ({asked})"
+            case "in":
+                return f"SELECT t.k, t.v FROM t WHERE t.v {self.of('', 'NOT ')}IN ({asked})"
+            case "any":
+                return f"SELECT t.k, t.v FROM t WHERE t.v {self.of('<', '=', '<>')} {self.of('ANY', 'ALL')} ({asked})"
+            case "mark":
+                return f"SELECT t.k, t.v IN ({asked}) AS a, EXISTS ({self.query(['t'], 1)}) AS b FROM t"
+            case "scalar":
+                return f"SELECT t.k, (SELECT {self.aggregate('q.x')} FROM ({asked}) q) AS n FROM t"
+            case "lateral":
+                return f"SELECT t.k, q.x FROM t, LATERAL ({asked}) q"
+        return f"SELECT t.k, q.x FROM t LEFT JOIN LATERAL ({asked}) q ON {self.of('true', 'q.x > t.k', 'q.x = 1')}"
+
+    def query(self, around: list[str], depth: int) -> str:
+        """A query with one column, `x`, that may read the rows `around`."""
+        if depth > 0 and self.chance():
+            one, other = self.query(around, depth - 1), self.query(around, depth - 1)
+            return f"({one}) {self.of(*SET_OPERATIONS)} ({other}){self.limit()}"
+        outside = self.of(*around)
+        kind = self.of("rows", "rows", "distinct", "groups", "total", "having", "derived", "row")
+        if kind == "row":
+            return f"SELECT {outside}.v AS x{self.of('', f' WHERE {outside}.k > 1')}"
+        own = f"q{next(self._numbers)}"
+        item = (
+            f"({self.query(around, depth - 1)}) {own}(v)"
+            if kind == "derived" and depth > 0
+            else f"{self.of('r', 's')} {own}"
+        )
+        columns = ["v"] if item.startswith("(") else ["k", "v"]
+        where = f" FROM {item} WHERE {self.condition(own, columns, around, depth)}"
+        value = self.of(f"{own}.v", f"{own}.v", f"{own}.v + {outside}.k")
+        match kind:
+            case "distinct":
+                return f"SELECT DISTINCT {value} AS x{where}{self.limit()}"
+            case "groups":
+                return f"SELECT {self.aggregate(f'{own}.v')} AS x{where} GROUP BY {own}.{columns[0]}{self.limit()}"
+            case "total":
+                return f"SELECT {self.aggregate(f'{own}.v')} AS x{where}"
+            case "having":
+                return (
+                    f"SELECT {self.aggregate(f'{own}.v')} AS x{where} HAVING count(*) {self.of('= 0', '> 1', '<> 1')}"
+                )
+        return f"SELECT {value} AS x{where}{self.limit()}"
+
+    def aggregate(self, argument: str) -> str:
+        return self.of(*AGGREGATES).format(argument)
+
+    def limit(self) -> str:
+        return self.of("", "", "", " ORDER BY 1 LIMIT 1", " ORDER BY 1 DESC LIMIT 2", " ORDER BY 1 OFFSET 1")
+
+    def condition(self, own: str, columns: list[str], around: list[str], depth: int) -> str:
+        parts = [self.comparison(own, columns, around) for _ in range(self._draw(st.integers(1, 2)))]
+        if depth > 0 and self.chance():
+            parts.append(
+                f"{self.of('', 'NOT ')}EXISTS ({self.query([*around, own] if 'k' in columns else around, depth - 1)})"
+            )
+        return self.of(" AND ", " AND ", " OR ").join(parts)
+
+    def comparison(self, own: str, columns: list[str], around: list[str]) -> str:
+        outside = f"{self.of(*around)}.{self.of('k', 'v')}"
+        compared = self.of("=", "=", "=", "<", "<>", "IS NOT DISTINCT FROM")
+        return f"{own}.{self.of(*columns)} {compared} {self.of(outside, outside, '1')}"
+
+
+@st.composite
+def views(draw: st.DrawFn) -> str:
+    return Writer(draw).view()
+
+
+@st.composite
+def files(draw: st.DrawFn) -> StepFile:
+    """A view and three steps; what they must give is PostgreSQL's to say."""
+    present: dict[str, Counter[Row]] = {table.name: Counter() for table in TABLES}
+    steps = tuple(Step(line, _changes(draw, present), Counter()) for line in range(3))
+    return StepFile("random", "a random view", TABLES, (), draw(views()), steps)
+
+
+def _changes(draw: st.DrawFn, present: dict[str, Counter[Row]]) -> tuple[Change, ...]:
+    changes: list[Change] = []
+    for _ in range(draw(st.integers(1, 5))):
+        table = draw(st.sampled_from(sorted(present)))
+        rows = sorted(present[table].elements(), key=repr)
+        old = draw(st.sampled_from([None, *rows]))
+        new = draw(st.tuples(VALUES, VALUES)) if old is None or draw(st.booleans()) else None
+        present[table].subtract([] if old is None else [old])
+        present[table].update([] if new is None else [new])
+        changes.append(Change(table, old, new))
+    return tuple(changes)

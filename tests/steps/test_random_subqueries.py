@@ -1,0 +1,41 @@
+"""Random correlated subqueries through random steps: the interpreter and Spark, with PostgreSQL as the oracle."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import psycopg
+from hypothesis import HealthCheck, given, note, settings
+from pyspark.sql import SparkSession
+
+from tests.steps.parser import StepFile
+from tests.steps.queries import files
+from tests.steps.runner import Backend
+from tests.steps.test_interpreter import Interpreter
+from tests.steps.test_spark import OnSpark
+
+EXAMPLES = int(os.environ.get("PGTRICKLE_RANDOM_EXAMPLES", "6"))
+
+
+@settings(max_examples=10 * EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(file=files())
+def test_interpreter(steps_connection: psycopg.Connection[Any], file: StepFile) -> None:
+    _play(file, Interpreter(steps_connection))
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(file=files())
+def test_spark(database_of_steps: str, spark: SparkSession, file: StepFile) -> None:
+    _play(file, OnSpark(database_of_steps, spark))
+
+
+def _play(file: StepFile, backend: Backend) -> None:
+    note(file.view)
+    try:
+        backend.setup(file)
+        for step in file.steps:
+            backend.apply(step)
+            assert backend.contents() == backend.answer(), step
+    finally:
+        backend.close()
