@@ -51,6 +51,8 @@ def diamond(world: World) -> list[str]:
 
 OPERATORS = {
     "left_joined": "SELECT o.id, o.amount, t.total, t.most FROM orders o LEFT JOIN totals t ON t.region = o.region + 1",
+    "joined_and_left_joined": "SELECT o.id, t.total, c.n FROM orders o JOIN totals t ON t.region = o.region "
+    "LEFT JOIN counts c ON c.region = o.region AND c.n < t.most",
     "right_joined": "SELECT o.id, t.region, t.total FROM orders o RIGHT JOIN totals t ON t.region = o.region + 1",
     "full_joined": "SELECT t.region, c.region AS other, t.total, c.n FROM totals t "
     "FULL JOIN counts c ON c.region = t.most",

@@ -186,7 +186,7 @@ class _DeltaLowering:
                 relation = join(relation, names, other, operand.names, met.on.condition)
             else:
                 sent.append(own.flow)
-                others = (other, _sent_last(sent, own.sign))
+                others = (other, _sent_last(sent, own.sign, operand))
                 if self._finds_by_key(operand, met.on.equalities, at_hand):
                     relation = join_each(relation, names, others, operand.names, met.on.condition)
                 else:
@@ -238,7 +238,7 @@ class _DeltaLowering:
         own = self._to(node.left, part, left_at_hand)
         if own is not None:
             sent.append(own.flow)
-            lefts.append(_sent_last(sent, own.sign))
+            lefts.append(_sent_last(sent, own.sign, node.left.operator))
         right, right_at_hand = self._at_hand(node.join.right, flow, node.join.equalities)
         lacking = self._lacking(node.join.right, part, right_at_hand, sent)
         keys = matching.usable_keys(node.join)
@@ -258,7 +258,7 @@ class _DeltaLowering:
         own = self._to(after(right), part, at_hand)
         assert own is not None
         sent.append(own.flow)
-        return _sent_last(sent, own.sign)
+        return _sent_last(sent, own.sign, right)
 
     def _to(self, side: After | Before, part: Part, at_hand: Point) -> _Correction | None:
         """What makes the version at hand the one that a plan of that part asks for."""
@@ -357,11 +357,12 @@ class _DeltaLowering:
         return Together(columns, left.rows, (left, right), send_rows(run_steps(joined, steps), columns))
 
 
-def _sent_last(sent: list[Flow], sign: int) -> str:
-    """The rows of the delta that was sent last, to be added or taken away."""
+def _sent_last(sent: list[Flow], sign: int, operand: Operator) -> str:
+    """The rows of the delta that was sent last, to be added to the operand's or taken away: in its order of columns,
+    which that of a delta that begins on the right of a join is not."""
     own = sent[-1]
     first = 1 + sum(len(flow.columns) + 1 for flow in sent[:-1])
-    columns = [*(quote(column.name) for column in own.columns), f"{sign} * {WEIGHT} AS {WEIGHT}"]
+    columns = [*map(quote, operand.names), f"{sign} * {WEIGHT} AS {WEIGHT}"]
     return f"SELECT {', '.join(columns)} FROM ({receive_arrays(own.columns, first=first)}) AS own"
 
 
