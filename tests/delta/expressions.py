@@ -207,6 +207,12 @@ def _strict(function: Callable[..., Value], *arguments: Value) -> Value:
 
 
 @_value.register
+def _(node: exp.Array, row: Row) -> Value:
+    """Of two arrays, NULLs in the same place are equal."""
+    return tuple(value_of(item, row) for item in node.expressions)
+
+
+@_value.register
 def _(node: exp.In, row: Row) -> Value:
     value = value_of(node.this, row)
     return _any(_strict(operator.eq, value, value_of(item, row)) for item in node.expressions)

@@ -26,7 +26,8 @@ class Key:
     """A column of the subquery's rows, and the expression of the query around it whose value it is asked for.
 
     `same`: the column has the very value, not one that is equal; `null_safe`: NULL asks for what NULL finds. Of a
-    `simple` type, which has no NULLs within, that is said so that an index can serve it.
+    `simple` type, which has no NULLs within, that is said so that rows can be found by index (the OR) and by hash
+    (arrays that have NULL are equal).
     """
 
     name: str
@@ -43,7 +44,8 @@ class Key:
         if not self.simple:
             return exp.NullSafeEQ(this=found.copy(), expression=outside)
         one, other = dialect.text(found), dialect.text(outside)
-        return dialect.parse_expression(f"({one} = {other} OR ({one} IS NULL AND {other} IS NULL))")
+        either = f"{one} = {other} OR ({one} IS NULL AND {other} IS NULL)"
+        return dialect.parse_expression(f"(ARRAY[{one}] = ARRAY[{other}] AND ({either}))")
 
 
 @dataclass(frozen=True, slots=True)
