@@ -39,7 +39,8 @@ class FromClause(Laterals):
             item = _unfolded(join.this, names, scope)
             lateral, inner = _as_lateral(item, scope), _taken_apart(join, names, scope)
             if lateral is not None:
-                scope = self._lateral(scope, lateral, join, names)
+                known = names if item is join.this else names[join.this.name].names
+                scope = self._lateral(scope, lateral, join, known)
             elif inner:
                 scope = self._joins(scope, inner, names)
                 scope = scope if join.args.get("on") is None else self._filtered(scope, join.args["on"], names)

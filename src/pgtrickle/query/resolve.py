@@ -95,13 +95,14 @@ class Resolving(Building):
 
     def _array(self, query: exp.Expr, scope: Scope, around: Around) -> exp.Expr:
         """ARRAY(SELECT …): the values in the order that the subquery puts them in."""
-        names = self._with(query, around.names)
         if query.args.get("order") is None:
             raise self._refuse(support.ARRAY, "", "array")
+        sorted_by = scalar.with_its_order(query)
+        names = self._with(sorted_by, around.names)
         ordered, self._ordered = self._ordered, False  # its order is not lost
-        rows = self._by_key(scalar.with_its_order(query), scope, names)
+        rows = self._by_key(sorted_by, scope, names)
         if rows is None:
-            whole = self._query(scalar.with_its_order(query), names)
+            whole = self._query(sorted_by, names)
             rows = Keyed(whole.operator, ()), [name for _, name in whole.outputs]
         self._ordered = ordered
         keyed, columns = rows

@@ -190,8 +190,12 @@ def _mark(attachment: Attachment) -> exp.Column:
 def _comparison(test: Test, inner: Inner, operands: Sequence[exp.Expr]) -> exp.Expr | None:
     if not operands:
         return None
-    pairs = zip(operands, inner.outputs, strict=True)
-    parts = [test.comparison(this=exp.Paren(this=o.copy()), expression=column_node(name)) for o, name in pairs]
+    outputs = [column_node(name) for name in inner.outputs]
+    if len(operands) > 1 and test.comparison is not exp.EQ:  # rows differ if one of the columns does; < goes by the first
+        rows = (exp.Tuple(expressions=[part.copy() for part in side]) for side in (operands, outputs))
+        return test.comparison(**dict(zip(("this", "expression"), rows, strict=True)))
+    pairs = zip(operands, outputs, strict=True)
+    parts = [test.comparison(this=exp.Paren(this=o.copy()), expression=output) for o, output in pairs]
     return parts[0] if len(parts) == 1 else exp.and_(*parts)
 
 

@@ -36,10 +36,12 @@ def bounds(query: exp.Expr) -> Bounds | None:
 
 
 def _number(clause: exp.Expr) -> int:
+    if not isinstance(clause, exp.Limit | exp.Offset):  # FETCH … WITH TIES
+        raise UnknownBoundError(dialect.text(clause))
     value = clause.expression.unnest()
     while isinstance(value, exp.Cast | exp.Paren):
         value = value.this
-    if not isinstance(clause, exp.Limit | exp.Offset) or not isinstance(value, exp.Literal) or not value.this.isdigit():
+    if not isinstance(value, exp.Literal) or not value.this.isdigit():
         raise UnknownBoundError(dialect.text(clause))
     return int(value.this)
 
