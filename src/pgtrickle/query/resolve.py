@@ -116,6 +116,7 @@ class Resolving(Building):
 
     def _inner(self, query: exp.Expr, scope: Scope, names: Names, *, listed: bool = True) -> Inner:
         """A subquery of IN, ANY or ALL, or of EXISTS, which does not look at the select list (`listed`)."""
+        query = query if listed else self._any_row(query)
         names = self._with(query, names)
         if isinstance(query, exp.Select) and self._is_plain(query) and not listed:
             query = query.copy()
@@ -131,6 +132,12 @@ class Resolving(Building):
         items = [(from_node(self._resolve(part.unalias(), inside)), "") for part in query.expressions]
         operator, outputs = self._bench.extend(inside.operator, items)
         return Inner(operator, tuple(outputs), tuple(correlated))
+
+    def _any_row(self, query: exp.Expr) -> exp.Expr:
+        try:
+            return topk.any_row(query)
+        except topk.UnknownBoundError as what:
+            raise self._refuse(support.LIMIT, str(what), "limit", "offset", "fetch first", "fetch next") from what
 
     def _inner_by_key(self, query: exp.Expr, scope: Scope, names: Names) -> Inner:
         """A subquery with GROUP BY and the like: for each key, if it is correlated."""
