@@ -191,7 +191,9 @@ def _comparison(test: Test, inner: Inner, operands: Sequence[exp.Expr]) -> exp.E
     if not operands:
         return None
     outputs = [column_node(name) for name in inner.outputs]
-    if len(operands) > 1 and test.comparison is not exp.EQ:  # rows differ if one of the columns does; < goes by the first
+    if (
+        len(operands) > 1 and test.comparison is not exp.EQ
+    ):  # rows differ if one of the columns does; < goes by the first
         rows = (exp.Tuple(expressions=[part.copy() for part in side]) for side in (operands, outputs))
         return test.comparison(**dict(zip(("this", "expression"), rows, strict=True)))
     pairs = zip(operands, outputs, strict=True)
