@@ -83,13 +83,23 @@ class Keyed:
         return node.copy().transform(replace) if names else node
 
 
-def by_equalities(bench: Bench, operator: Operator, correlated: Sequence[exp.Expr]) -> Keyed | None:
-    """Keys that are the inner sides of equalities; None if a conjunct is anything else."""
+def by_equalities(
+    bench: Bench, operator: Operator, correlated: Sequence[exp.Expr], around: Iterable[Column]
+) -> Keyed | None:
+    """Keys that are the inner sides of equalities; None if a conjunct is anything else, or equal to several keys.
+
+    That is what text of the query `around` may be, if its collation takes for one what the key's tells apart.
+    """
     pairs = [equality(part.unnest(), set(operator.names)) for part in correlated]
     found = [pair for pair in pairs if pair is not None]
     if len(found) < len(pairs):
         return None
     extended, names = bench.extend(operator, [(from_node(inside), "") for inside, _ in found])
+    loose = {column.name for column in around if not column.type.deterministic}
+    strict = {column.name for column in extended.columns if column.type.deterministic}
+    for name, (_, outside) in zip(names, found, strict=True):
+        if name in strict and any(column.name in loose for column in outside.find_all(exp.Column)):
+            return None
     return Keyed(extended, tuple(Key(name, outside) for name, (_, outside) in zip(names, found, strict=True)))
 
 
