@@ -213,3 +213,9 @@ SELECT c.id, x.code FROM customers c, LATERAL (SELECT DISTINCT o.code FROM order
 
 SELECT o.id, (SELECT c.region FROM customers c WHERE c.id = o.customer) AS region, (SELECT p.code FROM orders p WHERE p.id =
 o.customer) AS code, ARRAY(SELECT p.code FROM orders p WHERE p.customer >= o.customer ORDER BY p.id) AS codes FROM orders o
+
+SELECT c.id, c.name NOT LIKE ALL (SELECT i.product FROM items i WHERE i.amount > c.id) AS a, c.name !~ ANY (SELECT i.product FROM
+items i) AS b, NOT (c.name ~* ALL (SELECT i.product FROM items i WHERE i.order_id = c.id)) AS d FROM customers c
+
+SELECT c.id FROM customers c WHERE c.name NOT ILIKE ANY (SELECT i.product FROM items i) AND c.name !~ ALL (SELECT i.product FROM
+items i WHERE i.product IS NOT NULL)
