@@ -107,10 +107,19 @@ def by_domain(
     bench: Bench, around: Operator, operator: Operator, correlated: Sequence[exp.Expr], read: Iterable[str]
 ) -> Keyed:
     """Keys that are the distinct values of the columns `read` of `around`, each beside the rows it is correlated to."""
-    values = domain(bench, around, set(read))
+    asked = set(read)
+    values = domain(bench, around, asked, asked & _sought(correlated))
     condition = conjunction(from_node(renamed(part, values.stand_in)) for part in correlated)
     joined = InnerJoin(values.operator.columns + operator.columns, values.operator, operator, condition)
     return Keyed(joined, values.keys, values.stand_in)
+
+
+def _sought(correlated: Sequence[exp.Expr]) -> set[str]:
+    """The columns that something must be equal to: NULL in them finds no rows."""
+    equal = [part.unnest() for part in correlated]
+    pairs = [part for part in equal if type(part) is exp.EQ and not isinstance(part.right, exp.Any | exp.All)]
+    sides = [side.unnest() for part in pairs for side in (part.left, part.right)]
+    return {side.name for side in sides if isinstance(side, exp.Column)}
 
 
 def domain(bench: Bench, around: Operator, read: Set[str], never_null: Set[str] = frozenset()) -> Keyed:
