@@ -186,3 +186,36 @@ SELECT c.id FROM customers c WHERE c.id IN (VALUES (2), (c.id - 1), (c.id * c.id
 
 SELECT c.id FROM customers c WHERE (SELECT c.id > 2) OR EXISTS (SELECT FROM rich r WHERE r.who = c.name UNION SELECT FROM totals
 t WHERE t.customer = c.id)
+
+SELECT c.id FROM customers c WHERE (c.id, c.credit) <> ALL (SELECT i.amount, i.unit FROM items i)
+
+SELECT c.id, (c.id, c.credit) < ANY (SELECT i.amount, i.unit FROM items i WHERE i.order_id >= c.id) AS less, (c.id, c.name) <>
+ANY (SELECT o.customer, o.note FROM orders o) AS other FROM customers c
+
+WITH w AS (SELECT o.customer, o.id AS v FROM orders o) SELECT c.id, x.v FROM customers c, LATERAL (WITH w2 AS (SELECT w.v FROM w
+WHERE w.customer = c.id), w AS (SELECT i.amount AS v FROM items i) SELECT w2.v FROM w2 UNION ALL SELECT w.v FROM w WHERE w.v = c.id) x
+
+WITH w AS (SELECT o.customer, o.id AS v FROM orders o) SELECT c.id, ARRAY(WITH w2 AS (SELECT w.v FROM w WHERE w.customer = c.id), w
+AS (SELECT i.amount AS v FROM items i) SELECT w2.v FROM w2, w ORDER BY w2.v) AS v FROM customers c
+
+WITH w AS (SELECT o.id FROM orders o WHERE o.customer = 1 EXCEPT SELECT n.id FROM notes n WHERE n.body = 'y') SELECT c.id, x.n FROM
+customers c, LATERAL (SELECT y.n FROM orders o, LATERAL (SELECT count(*) AS n FROM items i, w WHERE i.amount IS DISTINCT FROM
+o.customer UNION SELECT o.id) y WHERE o.id = c.id) x
+
+SELECT c.id, x.note FROM customers c LEFT JOIN LATERAL (SELECT o.id, o.note FROM orders o WHERE o.customer >= c.id) x USING (id)
+
+SELECT id, c.name, x.n, y.v FROM customers c JOIN LATERAL (SELECT o.id::bigint AS id, count(*) AS n FROM orders o WHERE o.customer
+<= c.id GROUP BY o.id) x USING (id) LEFT JOIN LATERAL (VALUES (c.id, 1), (2, 2)) y (id, v) USING (id)
+
+SELECT c.id FROM customers c WHERE EXISTS (SELECT 1 FROM orders o WHERE o.customer = c.id LIMIT 1)
+
+SELECT c.id, x.code FROM customers c, LATERAL (SELECT DISTINCT o.code FROM orders o WHERE o.customer >= c.id OFFSET 0) x
+
+SELECT o.id, (SELECT c.region FROM customers c WHERE c.id = o.customer) AS region, (SELECT p.code FROM orders p WHERE p.id =
+o.customer) AS code, ARRAY(SELECT p.code FROM orders p WHERE p.customer >= o.customer ORDER BY p.id) AS codes FROM orders o
+
+SELECT c.id, c.name NOT LIKE ALL (SELECT i.product FROM items i WHERE i.amount > c.id) AS a, c.name !~ ANY (SELECT i.product FROM
+items i) AS b, NOT (c.name ~* ALL (SELECT i.product FROM items i WHERE i.order_id = c.id)) AS d FROM customers c
+
+SELECT c.id FROM customers c WHERE c.name NOT ILIKE ANY (SELECT i.product FROM items i) AND c.name !~ ALL (SELECT i.product FROM
+items i WHERE i.product IS NOT NULL)

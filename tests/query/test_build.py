@@ -123,6 +123,7 @@ REFUSED = (
     ("SELECT id FROM customers LIMIT 3", support.LIMIT, "line 1, column 26"),
     ("SELECT id FROM customers ORDER BY id LIMIT 1 + 1", support.LIMIT, "line 1, column 38"),
     ("SELECT id FROM customers OFFSET 1", support.LIMIT, "line 1, column 26"),
+    ("SELECT id FROM customers ORDER BY id FETCH FIRST 2 ROWS WITH TIES", support.LIMIT, "line 1, column 38"),
     ("SELECT id FROM customers FOR UPDATE", support.ROW_LOCK, "line 1, column 26"),
     ("SELECT id FROM customers TABLESAMPLE system (50)", support.TABLESAMPLE, "line 1, column 26"),
     ("SELECT count(c) FROM customers c", support.WHOLE_ROW, "line 1, column 14"),

@@ -12,7 +12,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from pgtrickle.model import Column, Expr
-from pgtrickle.query import dialect, firsts, groupingsets, scalar, setreturning, sets, support, topk
+from pgtrickle.query import dialect, firsts, groupingsets, scalar, setreturning, sets, sublinks, support, topk
 from pgtrickle.query.analysis import Analysis, Body
 from pgtrickle.query.bench import Describe
 from pgtrickle.query.building import Around, First, Names, Parts, Rows
@@ -49,7 +49,7 @@ class _Builder(FromClause):
 
     def _body(self, body: Body) -> Rows:
         try:
-            node = dialect.parse(body.sql)
+            node = sublinks.spelled_out(dialect.parse(body.sql))
         except dialect.UnknownSyntaxError as error:
             raise self._refuse(support.UNFAITHFUL, str(error)) from error
         rows = self._query(node, {})

@@ -138,6 +138,8 @@ class Building(ABC):
             return names
         if clause.args.get("recursive"):
             raise self._refuse(support.RECURSIVE, "", "with recursive")
+        if all(part.alias in names and names[part.alias].query is part.this for part in clause.expressions):
+            return names  # known already: once more, an earlier one would find a later one by a name from outside
         known = dict(names)
         for part in clause.expressions:
             columns = tuple(column.name for column in part.args["alias"].columns)

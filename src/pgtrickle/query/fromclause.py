@@ -39,7 +39,8 @@ class FromClause(Laterals):
             item = _unfolded(join.this, names, scope)
             lateral, inner = _as_lateral(item, scope), _taken_apart(join, names, scope)
             if lateral is not None:
-                scope = self._lateral(scope, lateral, join, names)
+                known = names if item is join.this else names[join.this.name].names
+                scope = self._lateral(scope, lateral, join, known)
             elif inner:
                 scope = self._joins(scope, inner, names)
                 scope = scope if join.args.get("on") is None else self._filtered(scope, join.args["on"], names)
@@ -99,6 +100,8 @@ class FromClause(Laterals):
 
     def _lateral(self, scope: Scope, item: exp.Lateral, join: exp.Join, names: Names) -> Scope:
         """A function or a subquery of the rows before it."""
+        if join.args.get("using"):
+            return self._lateral_using(scope, item, join, names)
         if isinstance(item.this, exp.Subquery):
             found = self._lateral_query(scope, item, join, names)
             return found or self._join(scope, self._item(item, names), join, names)
@@ -116,6 +119,23 @@ class FromClause(Laterals):
         if on is None or always:
             return both
         return both.over(self._bench.filter(made, from_node(self._resolve(on, both))))
+
+    def _lateral_using(self, scope: Scope, item: exp.Lateral, join: exp.Join, names: Names) -> Scope:
+        """USING is ON of equal columns, which are then one."""
+        using = [name.name for name in join.args["using"]]
+        called = {column: name for name, column in scope.names.items()}
+        known = [called.get(scope.field(name) or "") for name in using]
+        sides = [(one, (item.alias, name)) for one, name in zip(known, using, strict=True) if one is not None]
+        if len(sides) != len(using):
+            raise self._refuse(support.UNFAITHFUL, "USING was not understood", "using", "natural")
+        equal = [exp.EQ(this=_column(one), expression=_column(other)) for one, other in sides]
+        side = str(join.args.get("side") or "").upper()
+        both = self._lateral(scope, item, exp.Join(side=side, on=exp.and_(*equal)), names)
+        pairs = [(both.names[one], both.names.get(other)) for one, other in sides]
+        found = [(one, other) for one, other in pairs if other is not None]
+        if len(found) != len(using):
+            raise self._refuse(support.UNFAITHFUL, "USING was not understood", "using", "natural")
+        return outer.merged(self._bench, side, both, dict(zip(using, found, strict=True)))
 
     def _lateral_if(self, scope: Scope, item: exp.Lateral, join: exp.Join, names: Names) -> Scope:
         """LEFT JOIN LATERAL f(…) ON …: the function's rows for each value it is given, joined by these and ON."""
@@ -231,6 +251,11 @@ class FromClause(Laterals):
         labels = [f"column{place}" for place in range(1, len(node.expressions[0].expressions) + 1)]
         rows = tablefunctions.constant(self._bench, tablefunctions.values_text(node), labels)
         return Rows(rows, tuple(zip(labels, rows.names, strict=True)))
+
+
+def _column(name: tuple[str | None, str]) -> exp.Column:
+    alias, column = name
+    return exp.column(exp.to_identifier(column, quoted=True), alias and exp.to_identifier(alias, quoted=True))
 
 
 def _as_lateral(node: exp.Expr, scope: Scope) -> exp.Lateral | None:

@@ -42,19 +42,19 @@ def read(query: exp.Expr, scope: Scope) -> set[str]:
     PostgreSQL writes every column with its table's alias, and no alias twice from a query to those within; without one
     are only columns that USING merged.
     """
-    return {found for column in query.find_all(exp.Column) if (found := _found(column, scope)) is not None}
+    return {found for column in query.find_all(exp.Column) if (found := _found(column, scope, query)) is not None}
 
 
 def read_below(query: exp.Expr, scope: Scope) -> set[str]:
     """Those of them that are read in FROM or in a query further down."""
     columns = (column for column in query.find_all(exp.Column) if _is_below(column, query))
-    return {found for column in columns if (found := _found(column, scope)) is not None}
+    return {found for column in columns if (found := _found(column, scope, query)) is not None}
 
 
 def reads_only(node: exp.Expr, scope: Scope) -> bool:
     """Whether an expression in a subquery reads columns, all of them of the query around it."""
     columns = list(node.find_all(exp.Column))
-    return bool(columns) and all(_found(column, scope) is not None for column in columns)
+    return bool(columns) and all(_found(column, scope, node) is not None for column in columns)
 
 
 def never_null(query: exp.Expr, scope: Scope, calls: Calls) -> set[str]:
@@ -78,7 +78,8 @@ def sought(query: exp.Select, scope: Scope) -> set[str]:
     parts = [] if where is None else sublinks.conjuncts(where.this)
     equal = [part for part in parts if type(part) is exp.EQ and not _is_of_all(part.right)]
     sides = [side.unnest() for part in equal for side in (part.left, part.right)]
-    return {found for side in sides if isinstance(side, exp.Column) and (found := _found(side, scope)) is not None}
+    columns = (side for side in sides if isinstance(side, exp.Column))
+    return {found for column in columns if (found := _found(column, scope, query)) is not None}
 
 
 def _is_of_all(node: exp.Expr) -> bool:
@@ -86,8 +87,37 @@ def _is_of_all(node: exp.Expr) -> bool:
     return isinstance(node, exp.Any | exp.All | exp.Anonymous)
 
 
-def _found(column: exp.Column, scope: Scope) -> str | None:
-    return scope.names.get((column.table or None, column.name))
+def _found(column: exp.Column, scope: Scope, query: exp.Expr) -> str | None:
+    found = scope.names.get((column.table or None, column.name))
+    return None if found is None or _is_own(column, query) else found
+
+
+def _is_own(column: exp.Column, query: exp.Expr) -> bool:
+    """Whether a FROM in the query has the column's alias.
+
+    In a WITH query there may be one that the query which uses it has too: it is only unlike those around its text.
+    """
+    node: exp.Expr | None = column
+    while node is not None:
+        if isinstance(node, exp.Select) and column.table in _aliases(node):
+            return True
+        node = None if node is query else node.parent
+    return False
+
+
+def _aliases(select: exp.Select) -> set[str]:
+    """The names of what a SELECT has in its FROM, in parentheses or not."""
+    first = select.args.get("from_")
+    items = [*([] if first is None else [first.this]), *(join.this for join in select.args.get("joins") or [])]
+    found: set[str] = set()
+    while items:
+        item = items.pop()
+        items += [join.this for join in item.args.get("joins") or []]
+        if item.alias_or_name:
+            found.add(item.alias_or_name)
+        elif isinstance(item, exp.Subquery):
+            items.append(item.this)
+    return found
 
 
 def _is_below(column: exp.Column, query: exp.Expr) -> bool:

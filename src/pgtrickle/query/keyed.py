@@ -85,13 +85,23 @@ class Keyed:
         return node.copy().transform(replace) if names else node
 
 
-def by_equalities(bench: Bench, operator: Operator, correlated: Sequence[exp.Expr]) -> Keyed | None:
-    """Keys that are the inner sides of equalities; None if a conjunct is anything else."""
+def by_equalities(
+    bench: Bench, operator: Operator, correlated: Sequence[exp.Expr], around: Iterable[Column]
+) -> Keyed | None:
+    """Keys that are the inner sides of equalities; None if a conjunct is anything else, or equal to several keys.
+
+    That is what text of the query `around` may be, if its collation takes for one what the key's tells apart.
+    """
     pairs = [equality(part.unnest(), set(operator.names)) for part in correlated]
     found = [pair for pair in pairs if pair is not None]
     if len(found) < len(pairs):
         return None
     extended, names = bench.extend(operator, [(from_node(inside), "") for inside, _ in found])
+    loose = {column.name for column in around if not column.type.deterministic}
+    strict = {column.name for column in extended.columns if column.type.deterministic}
+    for name, (_, outside) in zip(names, found, strict=True):
+        if name in strict and any(column.name in loose for column in outside.find_all(exp.Column)):
+            return None
     return Keyed(extended, tuple(Key(name, outside) for name, (_, outside) in zip(names, found, strict=True)))
 
 
@@ -99,10 +109,19 @@ def by_domain(
     bench: Bench, around: Operator, operator: Operator, correlated: Sequence[exp.Expr], read: Iterable[str]
 ) -> Keyed:
     """Keys that are the distinct values of the columns `read` of `around`, each beside the rows it is correlated to."""
-    values = domain(bench, around, set(read))
+    asked = set(read)
+    values = domain(bench, around, asked, asked & _sought(correlated))
     condition = conjunction(from_node(renamed(part, values.stand_in)) for part in correlated)
     joined = InnerJoin(values.operator.columns + operator.columns, values.operator, operator, condition)
     return Keyed(joined, values.keys, values.stand_in)
+
+
+def _sought(correlated: Sequence[exp.Expr]) -> set[str]:
+    """The columns that something must be equal to: NULL in them finds no rows."""
+    equal = [part.unnest() for part in correlated]
+    pairs = [part for part in equal if type(part) is exp.EQ and not isinstance(part.right, exp.Any | exp.All)]
+    sides = [side.unnest() for part in pairs for side in (part.left, part.right)]
+    return {side.name for side in sides if isinstance(side, exp.Column)}
 
 
 def domain(bench: Bench, around: Operator, read: Set[str], never_null: Set[str] = frozenset()) -> Keyed:

@@ -50,16 +50,22 @@ def join_using(bench: Bench, side: str, both: Scope, using: Mapping[str, tuple[s
     columns = [(_MERGED, one) for pair in using.values() for one in pair]
     scope = join(bench, side, replace(both, fields=(*both.fields, *columns)), conjunction(equal))
     own, used = scope.fields[: len(both.fields)], iter(scope.fields[len(both.fields) :])
+    pairs = {name: (next(used)[1], next(used)[1]) for name in using}
+    return merged(bench, side, replace(scope, fields=own), pairs)
+
+
+def merged(bench: Bench, side: str, scope: Scope, using: Mapping[str, tuple[str, str]]) -> Scope:
+    """A join in which each name stands for its two columns."""
     operator = scope.operator
-    merged: list[tuple[str, str]] = []
-    for name in using:
+    made: list[tuple[str, str]] = []
+    for name, (one, other) in using.items():
         known = {column.name: column for column in operator.columns}
-        operator, column = _merge(bench, operator, (known[next(used)[1]], known[next(used)[1]]), name, side)
-        merged.append((name, column))
-    rest = [field for field in own if field[0] not in using]
+        operator, column = _merge(bench, operator, (known[one], known[other]), name, side)
+        made.append((name, column))
+    rest = [field for field in scope.fields if field[0] not in using]
     names: dict[tuple[str | None, str], str] = {**scope.names}
-    names.update({(None, name): column for name, column in merged})
-    return Scope(operator, (*merged, *rest), names)
+    names.update({(None, name): column for name, column in made})
+    return Scope(operator, (*made, *rest), names)
 
 
 def _merge(

@@ -185,7 +185,7 @@ class PerKey(Resolving):
 
     def _keyed(self, operator: Operator, correlated: Nodes, scope: Scope, outside: set[str]) -> Keyed:
         """By the equalities of WHERE, if nothing else (`outside`: no expression above) reads the query around it."""
-        found = None if outside else keyed.by_equalities(self._bench, operator, correlated)
+        found = None if outside else keyed.by_equalities(self._bench, operator, correlated, scope.columns())
         if found is not None:
             return found
         read = outside | (columns_of(correlated) - set(operator.names))

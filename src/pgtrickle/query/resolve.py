@@ -95,13 +95,14 @@ class Resolving(Building):
 
     def _array(self, query: exp.Expr, scope: Scope, around: Around) -> exp.Expr:
         """ARRAY(SELECT …): the values in the order that the subquery puts them in."""
-        names = self._with(query, around.names)
         if query.args.get("order") is None:
             raise self._refuse(support.ARRAY, "", "array")
+        sorted_by = scalar.with_its_order(query)
+        names = self._with(sorted_by, around.names)
         ordered, self._ordered = self._ordered, False  # its order is not lost
-        rows = self._by_key(scalar.with_its_order(query), scope, names)
+        rows = self._by_key(sorted_by, scope, names)
         if rows is None:
-            whole = self._query(scalar.with_its_order(query), names)
+            whole = self._query(sorted_by, names)
             rows = Keyed(whole.operator, ()), [name for _, name in whole.outputs]
         self._ordered = ordered
         keyed, columns = rows
@@ -115,6 +116,7 @@ class Resolving(Building):
 
     def _inner(self, query: exp.Expr, scope: Scope, names: Names, *, listed: bool = True) -> Inner:
         """A subquery of IN, ANY or ALL, or of EXISTS, which does not look at the select list (`listed`)."""
+        query = query if listed else self._any_row(query)
         names = self._with(query, names)
         if isinstance(query, exp.Select) and self._is_plain(query) and not listed:
             query = query.copy()
@@ -130,6 +132,12 @@ class Resolving(Building):
         items = [(from_node(self._resolve(part.unalias(), inside)), "") for part in query.expressions]
         operator, outputs = self._bench.extend(inside.operator, items)
         return Inner(operator, tuple(outputs), tuple(correlated))
+
+    def _any_row(self, query: exp.Expr) -> exp.Expr:
+        try:
+            return topk.any_row(query)
+        except topk.UnknownBoundError as what:
+            raise self._refuse(support.LIMIT, str(what), "limit", "offset", "fetch first", "fetch next") from what
 
     def _inner_by_key(self, query: exp.Expr, scope: Scope, names: Names) -> Inner:
         """A subquery with GROUP BY and the like: for each key, if it is correlated."""

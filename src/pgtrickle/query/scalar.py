@@ -58,9 +58,8 @@ def only_value(bench: Bench, calls: Calls, keyed: Keyed, name: str) -> Value:
     type_ = next(column.type for column in keyed.operator.columns if column.name == name)
     element = f"{reference(name).sql}::text" if type_.is_array else reference(name).sql  # arrays do not nest
     gathered = value(bench, calls, keyed, dialect.parse_expression(f"array_agg({element})"))
-    only = f"(SELECT unnest({dialect.text(gathered.value)}))"
-    typed = f"({only}::{type_.name})" if type_.is_array else only
-    return Value(gathered.attachment, dialect.parse_expression(typed), ())
+    only = f"((SELECT unnest({dialect.text(gathered.value)}))::{type_.name})"  # arrays forget the 10 of varchar(10)
+    return Value(gathered.attachment, dialect.parse_expression(only), ())
 
 
 def value_of_each(keyed: Keyed, name: str) -> Value:
@@ -92,8 +91,10 @@ def array(bench: Bench, calls: Calls, keyed: Keyed, name: str, order: Sequence[e
     gathered = value(
         bench, calls, keyed, dialect.parse_expression(f"array_agg({reference(name).sql} ORDER BY {listed})")
     )
-    filled = dialect.parse_expression(f"COALESCE({dialect.text(gathered.value)}, '{{}}')")
-    return Value(gathered.attachment, exp.Paren(this=filled), ())
+    type_ = next(column.type for column in keyed.operator.columns if column.name == name)
+    filled = f"COALESCE({dialect.text(gathered.value)}, '{{}}')"
+    typed = filled if type_.is_array else f"{filled}::{type_.name}[]"  # arrays forget the 10 of varchar(10)
+    return Value(gathered.attachment, exp.Paren(this=dialect.parse_expression(typed)), ())
 
 
 def over_nothing(aggregate: Aggregate, node: exp.Expr) -> exp.Expr:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from pgtrickle.model import Column
 from pgtrickle.query.operators import Operator
 
 
@@ -37,6 +38,10 @@ class Scope:
         if found is None and self.outer is not None:
             return self.outer.find(alias, name)
         return found
+
+    def columns(self) -> list[Column]:
+        """The columns of the rows, and of those around."""
+        return [*self.operator.columns, *([] if self.outer is None else self.outer.columns())]
 
     def over(self, operator: Operator, renamed: Mapping[str, str] | None = None) -> Scope:
         """The same names for another operator, whose columns may be called otherwise."""

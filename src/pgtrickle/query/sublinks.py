@@ -61,13 +61,19 @@ class Inner:
 class Test:
     """A sublink that asks a yes-or-no question: `operands` compared with the outputs by `comparison`.
 
-    EXISTS has no operands. `all_`: the comparison must hold for every row, not for some.
+    EXISTS has no operands. `all_`: the comparison must hold for every row, not for some. `kind` is what else the
+    comparison's node says: NOT LIKE is a LIKE that is negated.
     """
 
     query: exp.Expr
     operands: tuple[exp.Expr, ...] = ()
     comparison: type[exp.Binary] = exp.EQ
     all_: bool = False
+    kind: tuple[tuple[str, object], ...] = ()
+
+    def compares(self, one: exp.Expr, other: exp.Expr) -> exp.Expr:
+        """The comparison of two values, or of two rows."""
+        return self.comparison(this=one, expression=other, **dict(self.kind))
 
 
 def recognise(node: exp.Expr) -> Test | None:
@@ -81,9 +87,28 @@ def recognise(node: exp.Expr) -> Test | None:
     if isinstance(node, exp.Binary):
         any_, all_ = (_called(name, node.expression) for name in ("ANY", "ALL"))
         query = any_ or all_
-        return None if query is None else Test(query, _operands(node.this), type(node), all_ is not None)
+        kind = tuple((name, value) for name, value in node.args.items() if name not in ("this", "expression"))
+        return None if query is None else Test(query, _operands(node.this), type(node), all_ is not None, kind)
     query = _called("EXISTS", node)
     return None if query is None else Test(query)
+
+
+def spelled_out(query: exp.Expr) -> exp.Expr:
+    """The query with a !~ ALL (…) as NOT (a ~ ANY (…)), which it means; sqlglot takes it for NOT (a ~ ALL (…)).
+
+    That itself has its parentheses.
+    """
+
+    def replace(node: exp.Expr) -> exp.Expr:
+        if not isinstance(node, exp.Not) or not isinstance(node.this, exp.RegexpLike | exp.RegexpILike):
+            return node
+        any_, all_ = (_called(name, node.this.expression) for name in ("ANY", "ALL"))
+        inner = any_ or all_
+        if inner is not None:
+            node.this.set("expression", (exp.Any if all_ is not None else exp.All)(this=inner))
+        return node
+
+    return query.transform(replace)
 
 
 def array_query(node: exp.Expr) -> exp.Expr | None:
@@ -190,8 +215,14 @@ def _mark(attachment: Attachment) -> exp.Column:
 def _comparison(test: Test, inner: Inner, operands: Sequence[exp.Expr]) -> exp.Expr | None:
     if not operands:
         return None
-    pairs = zip(operands, inner.outputs, strict=True)
-    parts = [test.comparison(this=exp.Paren(this=o.copy()), expression=column_node(name)) for o, name in pairs]
+    outputs = [column_node(name) for name in inner.outputs]
+    if (
+        len(operands) > 1 and test.comparison is not exp.EQ
+    ):  # rows differ if one of the columns does; < goes by the first
+        one, other = (exp.Tuple(expressions=[part.copy() for part in side]) for side in (operands, outputs))
+        return test.compares(one, other)
+    pairs = zip(operands, outputs, strict=True)
+    parts = [test.compares(exp.Paren(this=operand.copy()), output) for operand, output in pairs]
     return parts[0] if len(parts) == 1 else exp.and_(*parts)
 
 

@@ -32,14 +32,28 @@ def bounds(query: exp.Expr) -> Bounds | None:
     limit, offset = query.args.get("limit"), query.args.get("offset")
     if limit is None and offset is None:
         return None
-    return Bounds(None if limit is None else _number(limit), 0 if offset is None else _number(offset))
+    found = Bounds(None if limit is None else _number(limit), 0 if offset is None else _number(offset))
+    return None if found == Bounds(None, 0) else found
+
+
+def any_row(query: exp.Expr) -> exp.Expr:
+    """A query that has rows just if `query` has, without a LIMIT that leaves one of them: which, does not matter."""
+    limit = query.args.get("limit")
+    if limit is None or query.args.get("offset") is not None or not isinstance(limit, exp.Limit) or not _number(limit):
+        return query
+    query = query.copy()
+    query.set("limit", None)
+    query.set("order", None)
+    return query
 
 
 def _number(clause: exp.Expr) -> int:
+    if not isinstance(clause, exp.Limit | exp.Offset):  # FETCH … WITH TIES
+        raise UnknownBoundError(dialect.text(clause))
     value = clause.expression.unnest()
     while isinstance(value, exp.Cast | exp.Paren):
         value = value.this
-    if not isinstance(clause, exp.Limit | exp.Offset) or not isinstance(value, exp.Literal) or not value.this.isdigit():
+    if not isinstance(value, exp.Literal) or not value.this.isdigit():
         raise UnknownBoundError(dialect.text(clause))
     return int(value.this)
 
