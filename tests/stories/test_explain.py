@@ -27,3 +27,17 @@ def test_explain_says_how_each_table_is_read_and_how_many_rows_there_are(databas
         assert "read changes of public.small (about 2 rows, really 2)" in waiting
         assert "rows, really 1000)" in waiting  # one name before and after, beside 500 rows each
         assert "read changes of public.big (about 4 rows, really 4)" in waiting
+
+
+def test_a_with_query_of_a_join_has_one_delta_for_all_its_uses(database18: str) -> None:
+    query = (
+        "WITH j AS (SELECT a.id, b.v FROM a JOIN b ON b.k = a.k)"
+        " SELECT x.id, y.id AS other, x.v, y.v AS larger FROM j AS x JOIN j AS y ON y.v > x.v"
+    )
+    with telling(database18, None) as story:
+        story.run("CREATE TABLE a (id int, k int)", "CREATE TABLE b (k int, v int)")
+        story.trickle.create_stream_table("s", query, refresh_mode="DIFFERENTIAL", initialize=False)
+        reads = story.trickle.explain("s").split("reads when only ")[1]
+    assert reads.startswith("public.a changed")
+    assert reads.count("read changes of public.a") == 1
+    assert reads.count("the same rows as above") == 2

@@ -39,11 +39,12 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class With:
-    """A WITH query, built anew wherever it is used, with the WITH queries it may use itself."""
+    """A WITH query, with the WITH queries it may use itself; `often` if it is used more than once."""
 
     query: exp.Expr
     columns: tuple[str, ...]
     names: Mapping[str, With]
+    often: bool
 
 
 Names = Mapping[str, With]
@@ -143,7 +144,8 @@ class Building(ABC):
         known = dict(names)
         for part in clause.expressions:
             columns = tuple(column.name for column in part.args["alias"].columns)
-            known[part.alias] = With(part.this, columns, dict(known))
+            uses = [table for table in node.find_all(exp.Table) if not table.db and table.name == part.alias]
+            known[part.alias] = With(part.this, columns, dict(known), len(uses) > 1)
         return known
 
     @abstractmethod

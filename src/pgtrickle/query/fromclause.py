@@ -13,7 +13,20 @@ from pgtrickle.query.building import Around, Names, Rows
 from pgtrickle.query.calls import function_name
 from pgtrickle.query.expression import from_node, reference
 from pgtrickle.query.lateral import Laterals
-from pgtrickle.query.operators import Aggregate, Expand, Filter, Operator, Project, Repeat, Scan, TopK
+from pgtrickle.query.operators import (
+    Aggregate,
+    Expand,
+    Filter,
+    InnerJoin,
+    LeftJoin,
+    Match,
+    Operator,
+    Project,
+    Repeat,
+    Scan,
+    TopK,
+    walk,
+)
 from pgtrickle.query.scope import Scope
 
 SUBQUERY_PARTS = frozenset({"this", "alias", "joins", "order", "with_"})
@@ -197,7 +210,7 @@ class FromClause(Laterals):
     def _relation(self, node: exp.Table, names: Names) -> Rows:
         if not node.db and node.name in names:
             inner = names[node.name]
-            rows = self._shared(inner, lambda: self._query(inner.query, inner.names))
+            rows = self._shared(inner, lambda: self._query(inner.query, inner.names), often=inner.often)
             labels = [*inner.columns, *(label for label, _ in rows.outputs[len(inner.columns) :])]
             return Rows(rows.operator, tuple(zip(labels, (name for _, name in rows.outputs), strict=True)))
         source = self._sources.get((node.db, node.name))
@@ -219,16 +232,17 @@ class FromClause(Laterals):
         self._views.pop()
         return rows
 
-    def _shared(self, owner: object, build: Callable[[], Rows]) -> Rows:
+    def _shared(self, owner: object, build: Callable[[], Rows], *, often: bool = False) -> Rows:
         """A WITH query or a view: groups and first rows are built once, and each use calls them by names of its own.
 
-        So the uses have one state and one delta. A join is built anew, since it is best put in order with those around.
+        So the uses have one state and one delta. So have the joins of a WITH query that is used `often`; others are
+        built anew, since they are best put in order with those around.
         """
         if id(owner) in self._built:
             _, rows = self._built[id(owner)]
         else:
             rows = build()
-            if not _is_kept(rows.operator):
+            if not (_is_kept(rows.operator) or (often and _joins_tables(rows.operator))):
                 return rows
             self._built[id(owner)] = owner, rows
         columns = {column.name: column for column in rows.operator.columns}
@@ -301,6 +315,13 @@ def _taken_apart(join: exp.Join, names: Names, scope: Scope) -> list[exp.Join]:
 
 def _keeps_left(join: exp.Join) -> bool:
     return str(join.args.get("side") or "").upper() not in ("RIGHT", "FULL")
+
+
+def _joins_tables(operator: Operator) -> bool:
+    """Whether the rows are joined from tables, without state."""
+    nodes = list(walk(operator))
+    joins = any(isinstance(node, InnerJoin | LeftJoin | Match) for node in nodes)
+    return joins and not any(isinstance(node, Aggregate | TopK) for node in nodes)
 
 
 def _is_kept(operator: Operator) -> bool:

@@ -57,7 +57,7 @@ from pgtrickle.spark.flow import (
 from pgtrickle.spark.full import FullLowering, concat, evaluate_steps, numbered, residual, spark_keys
 from pgtrickle.spark.narrow import cancels, narrowed
 from pgtrickle.spark.parts import Changed, Inseparable, Part, Point, end_of, gap
-from pgtrickle.spark.spine import Meeting, On, Spine, flipped, halves, meeting, mixes_versions, spines
+from pgtrickle.spark.spine import Meeting, On, Spine, flipped, halves, meeting, mixes_versions, repeated, spines
 
 LARGE_WINDOW = 40_000
 """Weighted rows (two an update) up to which one query takes a delta through all its joins. Above, tasks join table by
@@ -83,10 +83,16 @@ def lower_delta(tree: Operator, changed: Changed, facts: Facts, names: Names) ->
 
 @dataclass(frozen=True, slots=True)
 class _Correction:
-    """Rows to add to a version at hand (sign 1), or to take from it (sign −1)."""
+    """Rows to add to a version at hand (sign 1), or to take from it (sign −1); `steps` are still to be done with them,
+    where others need them as they are."""
 
     flow: Flow
     sign: int
+    steps: tuple[Step, ...] = ()
+
+    def received(self, first: int) -> str:
+        """The rows, sent as parameters from that one on."""
+        return run_steps(receive_arrays(self.flow.columns, first=first), self.steps)
 
 
 @dataclass(slots=True)
@@ -98,6 +104,10 @@ class _DeltaLowering:
     stages: list[Stage] = field(default_factory=list)
     choices: list[Choice] = field(default_factory=list)
     landed: set[int] = field(default_factory=set)
+    repeated: frozenset[InnerJoin] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.repeated = repeated(self.tree)
 
     def physical(self) -> Physical:
         plan = differentiate(self.tree, self.changed.within(Part.WHOLE))
@@ -164,10 +174,14 @@ class _DeltaLowering:
     def _join(self, node: InnerJoin, steps: tuple[Step, ...], part: Part) -> Flow:
         """Small windows: a query for each term. Large ones: join by join, so that tasks share the work."""
         if 2.0 * sum(self.facts.changes.values()) <= LARGE_WINDOW:
-            terms = tuple(self._spine(term, part) for term in spines(node, steps))
+            terms = tuple(self._spine(term, part) for term in spines(node, steps, self._shared(part) - {node}))
             return concat(terms[0].columns, terms)
         delta, met = meeting(node)
         return self._against(self._flow(delta, (), part), met, steps, part)
+
+    def _shared(self, part: Part) -> frozenset[Operator]:
+        """The deltas that the plan has more than once, each to be asked for once."""
+        return frozenset(differentiate(join, self.changed.within(part)) for join in self.repeated)
 
     def _spine(self, spine: Spine, part: Part) -> Flow:
         """A delta, all it meets, and the steps between and above, in one query."""
@@ -186,7 +200,7 @@ class _DeltaLowering:
                 relation = join(relation, names, other, operand.names, met.on.condition)
             else:
                 sent.append(own.flow)
-                others = (other, _sent_last(sent, own.sign, operand))
+                others = (other, _sent_last(sent, own, operand))
                 if self._finds_by_key(operand, met.on.equalities, at_hand):
                     relation = join_each(relation, names, others, operand.names, met.on.condition)
                 else:
@@ -206,7 +220,7 @@ class _DeltaLowering:
         own = self._to(met.side, part, Point.START if is_state else Point.SNAPSHOT)
         if own is None:
             return joined
-        return concat(joined.columns, (joined, self._pair(flow, own.flow, met.on, steps, own.sign)))
+        return concat(joined.columns, (joined, self._pair(flow, own, operand, met.on, steps)))
 
     def _probe(self, node: LeftJoin | Match, steps: tuple[Step, ...], part: Part) -> Flow:
         """The rows of a delta, each with what the other side has for it."""
@@ -223,7 +237,7 @@ class _DeltaLowering:
         if own is None:
             joined = run_steps(matching.probe(node, received, right), steps)
             return Lookup(columns, flow.rows, flow, send_rows(joined, columns), _names(side.operator))
-        also_received = receive_arrays(own.flow.columns, first=len(flow.columns) + 2)
+        also_received = own.received(len(flow.columns) + 2)
         joined = run_steps(matching.probe(node, received, right, also_received, own.sign), steps)
         return Together(columns, flow.rows, (flow, own.flow), send_rows(joined, columns))
 
@@ -238,7 +252,7 @@ class _DeltaLowering:
         own = self._to(node.left, part, left_at_hand)
         if own is not None:
             sent.append(own.flow)
-            lefts.append(_sent_last(sent, own.sign, node.left.operator))
+            lefts.append(_sent_last(sent, own, node.left.operator))
         right, right_at_hand = self._at_hand(node.join.right, flow, node.join.equalities)
         lacking = self._lacking(node.join.right, part, right_at_hand, sent)
         keys = matching.usable_keys(node.join)
@@ -258,7 +272,7 @@ class _DeltaLowering:
         own = self._to(after(right), part, at_hand)
         assert own is not None
         sent.append(own.flow)
-        return _sent_last(sent, own.sign, right)
+        return _sent_last(sent, own, right)
 
     def _to(self, side: After | Before, part: Part, at_hand: Point) -> _Correction | None:
         """What makes the version at hand the one that a plan of that part asks for."""
@@ -266,6 +280,9 @@ class _DeltaLowering:
         if found is None:
             return None
         plan, between, sign = found
+        core, steps = chain(plan)
+        if core in self._shared(between):
+            return _Correction(self._flow(core, (), between), sign, steps)
         return _Correction(self._flow(plan, (), between), sign)
 
     def _between(self, operand: Operator, at_hand: Point, wanted: Point) -> tuple[Operator, Part, int] | None:
@@ -347,23 +364,21 @@ class _DeltaLowering:
         joined = join(receive_arrays(flow.columns), names, relation, operand.names, on.condition)
         return Lookup(columns, rows, flow, send_rows(run_steps(joined, steps), columns), what)
 
-    def _pair(self, left: Flow, right: Flow, on: On, steps: tuple[Step, ...], sign: int) -> Flow:
+    def _pair(self, left: Flow, own: _Correction, operand: Operator, on: On, steps: tuple[Step, ...]) -> Flow:
         """ΔX ⋈ Δside, both sent to PostgreSQL, which evaluates the condition."""
-        first = receive_arrays(left.columns)
-        second = receive_arrays(right.columns, first=len(left.columns) + 2)
-        names = [column.name for column in left.columns], [column.name for column in right.columns]
-        joined = join(first, names[0], second, names[1], on.condition, sign)
-        columns = steps[-1].columns if steps else left.columns + right.columns
-        return Together(columns, left.rows, (left, right), send_rows(run_steps(joined, steps), columns))
+        first, second = receive_arrays(left.columns), own.received(len(left.columns) + 2)
+        names = [column.name for column in left.columns]
+        joined = join(first, names, second, operand.names, on.condition, own.sign)
+        columns = steps[-1].columns if steps else left.columns + operand.columns
+        return Together(columns, left.rows, (left, own.flow), send_rows(run_steps(joined, steps), columns))
 
 
-def _sent_last(sent: list[Flow], sign: int, operand: Operator) -> str:
+def _sent_last(sent: list[Flow], own: _Correction, operand: Operator) -> str:
     """The rows of the delta that was sent last, to be added to the operand's or taken away: in its order of columns,
     which that of a delta that begins on the right of a join is not."""
-    own = sent[-1]
     first = 1 + sum(len(flow.columns) + 1 for flow in sent[:-1])
-    columns = [*map(quote, operand.names), f"{sign} * {WEIGHT} AS {WEIGHT}"]
-    return f"SELECT {', '.join(columns)} FROM ({receive_arrays(own.columns, first=first)}) AS own"
+    columns = [*map(quote, operand.names), f"{own.sign} * {WEIGHT} AS {WEIGHT}"]
+    return f"SELECT {', '.join(columns)} FROM ({own.received(first)}) AS own"
 
 
 def _names(operand: Operator) -> str:

@@ -127,27 +127,53 @@ def _bytes(recipes: tuple[Recipe, ...], seen: set[int]) -> int:
 
 
 def follow_all(session: SparkSession, snapshot: Snapshot, terms: tuple[Recipe, ...], flow: Flow) -> pa.Table:
-    """The flow's rows: one job, a task a term."""
+    """The flow's rows: one job, a task for the terms that ask the same."""
     schema = arrow_schema(flow.columns)
     if not terms:
         return schema.empty_table()
-    asked = session.range(0, len(terms), 1, len(terms))
-    return asked.mapInArrow(_follow(snapshot, terms, schema), spark_schema(flow.columns)).toArrow()
+    tasks = together(terms)
+    asked = session.range(0, len(tasks), 1, len(tasks))
+    return asked.mapInArrow(_follow(snapshot, tasks, schema), spark_schema(flow.columns)).toArrow()
 
 
-def _follow(snapshot: Snapshot, terms: tuple[Recipe, ...], schema: pa.Schema) -> Callable[[Batches], Batches]:
+def together(terms: tuple[Recipe, ...]) -> tuple[tuple[Recipe, ...], ...]:
+    """The terms, those in one group that have a question in common."""
+    groups: list[tuple[set[int], list[Recipe]]] = []
+    for term in terms:
+        questions = _questions(term)
+        akin = [group for group in groups if group[0] & questions]
+        groups = [group for group in groups if group not in akin]
+        groups.append((questions.union(*(asked for asked, _ in akin)), [*(r for _, rs in akin for r in rs), term]))
+    return tuple(tuple(members) for _, members in groups)
+
+
+def _questions(recipe: Recipe) -> set[int]:
+    match recipe:
+        case Rows():
+            return set()
+        case Asked(inputs=below):
+            return {id(recipe)}.union(*map(_questions, below))
+        case All(parts=below):
+            return set().union(*map(_questions, below))
+
+
+def _follow(
+    snapshot: Snapshot, tasks: tuple[tuple[Recipe, ...], ...], schema: pa.Schema
+) -> Callable[[Batches], Batches]:
     def run(batches: Batches) -> Batches:
         with snapshot.cursor() as cursor:
             for batch in batches:
                 for number in batch.column(0).to_pylist():
-                    yield from _Follower(cursor).rows(terms[number]).select(schema.names).cast(schema).to_batches()
+                    follower = _Follower(cursor)
+                    for term in tasks[number]:
+                        yield from follower.rows(term).select(schema.names).cast(schema).to_batches()
 
     return run
 
 
 @dataclass(slots=True)
 class _Follower:
-    """Follows one recipe in a task; parts that it has twice are asked once."""
+    """Follows the recipes of a task; parts that they have twice are asked once."""
 
     cursor: adbc.Cursor
     _known: dict[int, pa.Table] = field(default_factory=dict)

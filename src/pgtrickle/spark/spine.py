@@ -8,6 +8,8 @@ this one, and what comes back is already filtered, projected and grouped. Used b
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from pgtrickle.delta.algebra import After, Before, Plus
@@ -49,19 +51,36 @@ def meeting(node: InnerJoin) -> tuple[Operator, Meeting]:
     raise TypeError("a join of a delta plan has one side that is not a delta")
 
 
-def spines(plan: Operator, above: tuple[Meeting | Step, ...] = ()) -> list[Spine]:
-    """The terms of a delta plan: joins, sums, unions and row-wise operators are taken apart."""
+def spines(plan: Operator, above: tuple[Meeting | Step, ...] = (), whole: Collection[Operator] = ()) -> list[Spine]:
+    """The terms of a delta plan: joins, sums, unions and row-wise operators are taken apart, but for those in `whole`,
+    which others need too."""
     core, steps = chain(plan)
     parts = (*steps, *above)
+    if core in whole:
+        return [Spine(core, parts)]
     match core:
         case Plus(terms=terms):
-            return [spine for term in terms for spine in spines(term, parts)]
+            return [spine for term in terms for spine in spines(term, parts, whole)]
         case UnionAll(branches=branches):
-            return [spine for branch in branches for spine in spines(rename(branch, core), parts)]
+            return [spine for branch in branches for spine in spines(rename(branch, core), parts, whole)]
         case InnerJoin():
             delta, met = meeting(core)
-            return spines(delta, (*_apart(met), *parts))
+            return spines(delta, (*_apart(met), *parts), whole)
     return [Spine(core, parts)]
+
+
+def repeated(tree: Operator) -> frozenset[InnerJoin]:
+    """The joins that are in the tree more than once, such as those of a WITH query; not the parts of these."""
+    often = {node for node, times in Counter(n for n in walk(tree) if isinstance(n, InnerJoin)).items() if times > 1}
+    return frozenset(_topmost(tree, often))
+
+
+def _topmost(operator: Operator, wanted: Collection[Operator]) -> Iterator[InnerJoin]:
+    if isinstance(operator, InnerJoin) and operator in wanted:
+        yield operator
+        return
+    for below in operator.inputs:
+        yield from _topmost(below, wanted)
 
 
 def _apart(met: Meeting) -> tuple[Meeting, ...]:
