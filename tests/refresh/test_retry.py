@@ -54,7 +54,7 @@ def in_a_task(said: str) -> PythonException:
         (ServerError("this role may not", code="PT402"), Kind.PERMANENT),
         (EnvironmentProblem("no Java", code="PT510"), Kind.RETRY),
         (StateError("a refresh is under way", code="PT327"), Kind.RETRY),
-        (StateError("rows were changed by hand", code="PT330"), Kind.PERMANENT),
+        (StateError("rows were changed by hand", code="PT330"), Kind.SCHEMA),
         (QueryError("column x does not exist", code="PT106"), Kind.PERMANENT),
         (Unsupported("not incremental"), Kind.PERMANENT),
     ],

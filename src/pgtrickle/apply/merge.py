@@ -126,7 +126,7 @@ def _delete(writer: Connection, storage: Storage, names: tuple[str, ...]) -> int
         raise StateError(
             f"{expected} rows were to be deleted from {storage.schema}.{storage.name}, but only {deleted} are there",
             code="PT330",
-            hint="somebody changed the stream table by hand: refresh it in full",
+            hint="if somebody changed the stream table by hand: the next refresh computes it anew",
         )
     return deleted
 

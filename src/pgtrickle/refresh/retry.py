@@ -23,7 +23,7 @@ class Kind(enum.Enum):
     RETRY = "retry"
     """It passes by itself and is not the table's fault: try again after a pause, however often."""
     SCHEMA = "schema"
-    """What the table is built on is not as it was: counted, and the next try defines and computes it anew."""
+    """The table, or what it is built on, is not as it was: counted, and the next try defines and computes it anew."""
     PERMANENT = "permanent"
     """The query, its data or the table is at fault: counted, and suspended after too many in a row."""
 
@@ -55,6 +55,8 @@ _SCHEMA: Final = (
 )
 _PASSING_CODES: Final = frozenset({f"PT{number}" for number in (327, 341, 342, 345, 400, 403, 411, 414)})
 """Our own codes for what passes: a refresh or DDL under way, Spark, rows that did not land, the connection."""
+_ANEW_CODES: Final = frozenset({"PT330"})
+"""Our own codes for a table that is not as its state has it: somebody changed it, or PostgreSQL took 1.0 for 1.00."""
 _TOLD_A_TASK: Final = re.compile(r"ERROR:.*?SQLSTATE: (\w{5})", re.DOTALL)  # by PostgreSQL; Spark has states of its own
 
 
@@ -65,6 +67,8 @@ def classify(error: BaseException) -> Kind:
         if state.startswith(_PASSING):
             return Kind.RETRY
         return Kind.SCHEMA if state.startswith(_SCHEMA) else Kind.PERMANENT
+    if isinstance(error, Error) and error.code in _ANEW_CODES:
+        return Kind.SCHEMA
     return Kind.RETRY if any(_passes(each) for each in _causes(error)) else Kind.PERMANENT
 
 
