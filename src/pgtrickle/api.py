@@ -17,7 +17,7 @@ from pgtrickle.catalog.reader import CdcChange, CdcStatus, HistoryRow, StreamTab
 from pgtrickle.config import Settings
 from pgtrickle.errors import StateError, UsageError
 from pgtrickle.refresh import circle, circle_rules, define
-from pgtrickle.refresh.account import UNDER_WAY
+from pgtrickle.refresh.account import OTHER_GROUP, UNDER_WAY
 from pgtrickle.refresh.decide import Action
 from pgtrickle.refresh.explain import explain_query, explain_stream_table
 from pgtrickle.refresh.result import RefreshResult
@@ -201,8 +201,13 @@ class Trickle:
         return self._refresh(catalog.resolve(self._connection, name).pgt_id, full=full)
 
     def _refresh(self, pgt_id: int, *, full: bool = False, initiated_by: str = "MANUAL") -> RefreshResult:
-        if not catalog.is_stacked(self._connection, pgt_id):
-            return circle.refresh(self._refresher, pgt_id, full=full, initiated_by=initiated_by)[pgt_id]
+        def alone(conn: db.Connection) -> bool:
+            return not catalog.is_stacked(conn, pgt_id)
+
+        if alone(self._connection):
+            result = circle.refresh(self._refresher, pgt_id, full=full, initiated_by=initiated_by, still=alone)[pgt_id]
+            if result.reason != OTHER_GROUP:
+                return result
         from pgtrickle.scheduler import asked  # here: graphs are loaded only where there may be one
 
         return asked.refresh(self._refresher, pgt_id, full=full, initiated_by=initiated_by)

@@ -185,6 +185,8 @@ WHOLE = {
     " FROM kept k JOIN orders o USING (id)",
     "with": "WITH RECURSIVE up(id) AS (SELECT min(id) FROM kept UNION ALL SELECT k.id FROM up JOIN kept k"
     " ON k.id = up.id + 1) SELECT up.id, o.amount FROM up JOIN orders o ON o.id = up.id",
+    "through_views_elsewhere": "SELECT o.id, b.n, rank() OVER (ORDER BY o.amount, o.id) AS place"
+    " FROM orders o JOIN elsewhere.apart b ON b.region = o.region",
     "twice": "SELECT k.id, l.id AS other, ntile(3) OVER (ORDER BY k.id, o.id) AS part"
     " FROM kept k JOIN kept l ON l.id = k.id + 1 JOIN orders o ON o.id = k.id",
 }
@@ -197,6 +199,7 @@ ABOVE = "SELECT o.id, o.amount, b.n FROM orders o JOIN below b ON b.region = o.r
 def test_a_whole_query_reads_copies_in_the_place_of_stream_tables(world: World, what: str) -> None:
     world.create("kept", "SELECT id, region FROM orders WHERE amount > 3")
     world.run(f"CREATE VIEW below AS {BELOW}", f"CREATE VIEW above AS {ABOVE}")
+    world.run("CREATE SCHEMA elsewhere", f"CREATE VIEW elsewhere.apart AS {BELOW}")
     world.trickle.create_stream_table("whole", WHOLE[what], refresh_mode="FULL")
     pgt_id = world.trickle.status("whole")[0].pgt_id
     for number in range(2):
@@ -206,7 +209,8 @@ def test_a_whole_query_reads_copies_in_the_place_of_stream_tables(world: World, 
         expected = world.conn.execute(
             statement(
                 f"WITH kept AS (SELECT id, region FROM orders WHERE amount > 3), below AS ({BELOW}),"
-                f" above AS ({ABOVE}), whole AS ({WHOLE[what]}) SELECT w::text FROM whole w ORDER BY 1"
+                f" above AS ({ABOVE}), apart AS ({BELOW}), whole AS ({WHOLE[what].replace('elsewhere.', '')})"
+                " SELECT w::text FROM whole w ORDER BY 1"
             )
         ).fetchall()
         with tick(world.dsn) as at:
@@ -218,7 +222,7 @@ def test_a_whole_query_reads_copies_in_the_place_of_stream_tables(world: World, 
         assert [each.action for each in results.values()] == ["DIFFERENTIAL", "FULL"]
         assert world.conn.execute("SELECT w::text FROM whole w ORDER BY 1").fetchall() == expected
     world.trickle.drop_stream_table("whole")
-    world.run("DROP VIEW above", "DROP VIEW below")
+    world.run("DROP VIEW above", "DROP VIEW below", "DROP SCHEMA elsewhere CASCADE")
 
 
 def test_a_whole_query_that_copies_cannot_stand_in_for_is_left_with_its_group(world: World) -> None:
@@ -240,6 +244,29 @@ def test_a_whole_query_that_copies_cannot_stand_in_for_is_left_with_its_group(wo
     assert "public.whole cannot be computed in full with its group" in results[pgt_id].reason
     assert world.conn.execute("SELECT FROM kept WHERE id = 999").fetchall() == []
     world.trickle.drop_stream_table("whole")
+
+
+BEYOND_COPIES = {
+    "function": ("region_of(o.id)", r"the function public.region_of\(\) may read tables by itself"),
+    "text": ("query_to_xml('TABLE kept', true, true, '')::text", "may read tables by itself"),
+    "regclass": ("'kept'::regclass::oid::bigint", "it asks for the oid of a table that it reads"),
+    "tableoid": ("k.tableoid::bigint", "a system column has another value in a copy"),
+}
+"""What would be of the table itself beside its copy, or of the copy."""
+
+
+@pytest.mark.parametrize("what", BEYOND_COPIES)
+def test_what_would_not_be_of_the_copy_is_refused(world: World, what: str) -> None:
+    expression, reason = BEYOND_COPIES[what]
+    world.create("kept", "SELECT id, region FROM orders WHERE amount > 3")
+    world.run(
+        "CREATE FUNCTION region_of(int) RETURNS int LANGUAGE sql STABLE"
+        " AS $$ SELECT region::int FROM public.kept WHERE id = $1 $$"
+    )
+    query = f"SELECT o.id, {expression} AS found FROM orders o JOIN kept k ON k.id = o.id"
+    with pytest.raises(StateError, match=reason):
+        world.trickle.create_stream_table("whole", query, refresh_mode="FULL")
+    world.run("DROP FUNCTION region_of")
 
 
 def test_a_group_that_waits_for_the_decoder_in_vain_says_so_of_each(world: World, mover: Moving) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import psycopg
 import pytest
@@ -17,6 +18,8 @@ from pgtrickle.api import Trickle, connect
 from pgtrickle.config import Settings
 from pgtrickle.db import statement
 from pgtrickle.errors import StateError
+from pgtrickle.refresh.account import OTHER_GROUP
+from pgtrickle.scheduler import requests
 from pgtrickle.scheduler.refreshes import Refreshes
 
 STEADY = Settings(differential_max_change_ratio=100)
@@ -234,6 +237,72 @@ def test_a_new_member_is_filled_with_the_others(world: World) -> None:
     world.check()
 
 
+def test_a_member_that_comes_amid_a_tick_is_not_left_behind(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service has worked out the groups, and is busy with other units while someone creates the table."""
+    world.trickle.drop_stream_table("d")
+    world.round()
+    world.write()
+    work = world.rounds._work
+
+    def busy(*given: Any) -> None:
+        world.create("d")
+        world.write()
+        work(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.rounds, "_work", busy)
+        world.round()
+    assert world.conn.execute(statement(VERSIONS)).fetchall() == [(world.version - 1,)]
+    assert world.trickle.history("a", 1)[0].reason == OTHER_GROUP
+    with world.reader.looking():
+        world.write()
+        world.round()
+    world.check()
+
+
+def test_ways_that_come_to_meet_amid_a_tick(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables that were in no group when the tick began are in one when their turn comes."""
+    world.trickle.drop_stream_table("d")
+    world.trickle.drop_stream_table("c")
+    world.round()
+    world.write()
+    work = world.rounds._work
+
+    def busy(*given: Any) -> None:
+        world.create("c")
+        world.create("d")
+        world.write()
+        work(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.rounds, "_work", busy)
+        world.round()
+    assert world.conn.execute(statement(VERSIONS)).fetchall() == [(world.version - 1,)]
+    with world.reader.looking():
+        world.write()
+        world.round()
+    world.check()
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_view_that_is_replaced_closes_a_diamond(world: World, by_hand: bool) -> None:
+    """`e` is by itself until it is refreshed, and found to read `d` by now, and `base`."""
+    world.run("CREATE VIEW ends AS SELECT id, version, version AS direct FROM base")
+    world.trickle.create_stream_table("e", "SELECT id, version, direct FROM ends", schedule="1s")
+    world.run(
+        "CREATE OR REPLACE VIEW ends AS SELECT d.id, d.version, b.version AS direct FROM d JOIN base b USING (id)"
+    )
+    world.write()
+    if by_hand:
+        assert world.trickle.refresh_stream_table("e").action == "REINITIALIZE"
+    else:
+        world.round()
+        assert world.trickle.history("e", 1)[0].reason == OTHER_GROUP
+        world.round()
+    assert world.conn.execute("SELECT DISTINCT version, direct FROM e").fetchall() == [(world.version, world.version)]
+    assert world.conn.execute(statement(VERSIONS)).fetchall() == [(world.version,)]
+
+
 def test_a_new_member_whose_group_is_suspended_is_not_created(world: World) -> None:
     world.trickle.drop_stream_table("d")
     world.trickle.alter_stream_table("b", status="SUSPENDED")
@@ -241,6 +310,9 @@ def test_a_new_member_whose_group_is_suspended_is_not_created(world: World) -> N
         world.create("d")
     assert refused.value.code == "PT347"
     assert "d" not in {each.pgt_name for each in world.trickle.status()}
+    world.run(f"SELECT pgtrickle.create_stream_table('d', $$ {QUERIES['d']} $$, diamond_consistency => 'none')")
+    assert requests.carry_out(world.trickle.connection, world.trickle) == 1
+    assert db.scalar(world.conn, "SELECT state FROM pgtrickle.pgt_requests") == "DONE"
 
 
 def test_another_query_of_the_same_columns(world: World) -> None:
@@ -277,6 +349,30 @@ def test_nothing_is_committed_if_it_does_not_come_to_rest(world: World, monkeypa
     assert world.conn.execute(statement(VERSIONS)).fetchall() == [(world.version - 1,)]
     (last,) = world.trickle.history("c", 1)
     assert (last.status, last.reason) == ("SKIPPED", "tried 3 times: it was refreshed or altered since the tick began")
+    with world.reader.looking():
+        world.round()
+    world.check()
+
+
+def test_a_session_that_ends_after_a_member_was_done(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The failure is recorded in a row that the group's transaction has changed: not before that is over."""
+    hit = False
+
+    def reach(place: str) -> None:
+        nonlocal hit
+        if place == "after-commit" and not hit:
+            hit = True
+            world.run(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND application_name = 'pgtrickle reader'"
+            )
+
+    world.write()
+    with world.reader.looking(), monkeypatch.context() as patch:
+        patch.setattr(failpoints, "reach", reach)
+        world.round()
+    assert world.conn.execute(statement(VERSIONS)).fetchall() == [(world.version - 1,)]
+    assert [each.status for each in world.trickle.history("a", 1)] == ["FAILED"]
     with world.reader.looking():
         world.round()
     world.check()

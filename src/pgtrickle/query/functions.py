@@ -21,6 +21,8 @@ _STATEFUL = re.compile(
       | row_security_active$ | format_type$ | oidvectortypes$ | aclexplode$ | version$ | ts_stat$ | ts_debug$""",
     re.VERBOSE,
 )
+#: Built-in ones that are given a query or a table to read.
+_READING = re.compile(r"(?:database|schema|table|query|cursor)_to_xml | ts_stat$ | ts_rewrite$", re.VERBOSE)
 #: Overloads of otherwise harmless functions that read the clock: (name, argument types).
 _STATEFUL_OVERLOADS = {
     ("age", "timestamp without time zone"),
@@ -45,3 +47,10 @@ def refusal(function: Function, sql: str) -> Unsupported | None:
     if _STATEFUL.match(function.name) or (function.name, function.arguments) in _STATEFUL_OVERLOADS:
         return support.STATEFUL_FUNCTION.refuse(shown, at=at)
     return None
+
+
+def may_read_tables(function: Function) -> bool:
+    """Whether its result may depend on rows that the query does not give it."""
+    if function.builtin:
+        return _READING.match(function.name) is not None
+    return function.volatility != "i"

@@ -16,6 +16,8 @@ _AGGREGATE = re.compile(r"\{AGGREF ")
 _VALUE_FUNCTION = re.compile(r"\{SQLVALUEFUNCTION :op (\d+)")
 _NEXT_VALUE = re.compile(r"\{NEXTVALUEEXPR ")
 _CATALOG_NAME_TYPE = re.compile(r":(?:vartype|resulttype|consttype|funcresulttype|paramtype) (\d+)")
+_CONSTANT = re.compile(r"\{CONST :consttype (\d+) [^{}]*?:constvalue (\d+ \[[^\]]*\])")
+_SYSTEM_COLUMN = re.compile(r":varattno -\d")
 _TEXT_CONVERSION = re.compile(r"\{COERCEVIAIO ")
 
 #: In the order of SQLValueFunctionOp.
@@ -43,13 +45,16 @@ _NAMED_OBJECT_TYPES = frozenset({24, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What one rule mentions: relations and functions and operators by oid, state-reading constructs by name."""
+    """What one rule mentions: relations and functions and operators by oid, state-reading constructs by name; `named`
+    are its constants that stand for objects of the catalog, as they are stored."""
 
     relations: frozenset[int]
     functions: frozenset[int]
     operators: frozenset[int]
     aggregates: int
     stateful: tuple[str, ...]
+    named: frozenset[str]
+    system_columns: bool
 
 
 def read(tree: str) -> Facts:
@@ -65,6 +70,8 @@ def read(tree: str) -> Facts:
         operators=_oids(_OPERATOR, tree),
         aggregates=len(_AGGREGATE.findall(tree)),
         stateful=tuple(dict.fromkeys(stateful)),
+        named=frozenset(value for type_, value in _CONSTANT.findall(tree) if int(type_) in _NAMED_OBJECT_TYPES),
+        system_columns=_SYSTEM_COLUMN.search(tree) is not None,
     )
 
 

@@ -19,7 +19,7 @@ from uuid import uuid4
 import psycopg
 
 from pgtrickle.model import Table, quote
-from pgtrickle.query import nodetree
+from pgtrickle.query import functions, nodetree
 from pgtrickle.query.analysis import Analysis
 from pgtrickle.query.scratch import Scratch, scratch
 
@@ -31,6 +31,7 @@ class NotShadowed(Exception):
 def shadow(conn: psycopg.Connection[Any], analysis: Analysis, copies: Mapping[Table, str]) -> str:
     """The name of a temporary view of the query in which `copies`, temporary tables, take the place of the tables that
     they are copies of. They bear those tables' names afterwards."""
+    _require_open(analysis)
     texts = _Texts(conn, analysis, copies)
     with _refusing(), conn.transaction(), _path(conn, texts.path) as place:
         for table, copy in copies.items():
@@ -46,12 +47,14 @@ class _Texts:
     """The query (number 0) and the views below it, by oid: what each says and reads, printed for the search path."""
 
     def __init__(self, conn: psycopg.Connection[Any], analysis: Analysis, copies: Mapping[Table, str]) -> None:
-        self.path = ", ".join(dict.fromkeys(quote(table.schema) for table in copies))
-        self.names = {view.table.oid: view.table.name for view in analysis.views}
+        views = {view.table.oid: view.table for view in analysis.views}
+        self.names = {oid: view.name for oid, view in views.items()}
         self._copied = {table.oid for table in copies}
         with scratch(conn, "pg_catalog") as place:
             self._oids = {0: place.define(analysis.body.sql), **{oid: oid for oid in self.names}}
             self.facts = {key: nodetree.read(place.rule(oid)) for key, oid in self._oids.items()}
+            shadowed = [*copies, *(views[oid] for oid in self.views_to_make())]
+            self.path = ", ".join(dict.fromkeys(quote(table.schema) for table in shadowed))
             place.use_search_path(self.path)
             self.text = {key: place.definition(oid) for key, oid in self._oids.items()}
 
@@ -74,6 +77,17 @@ class _Texts:
             raise NotShadowed("a table that it reads shares its name with another")
         if (now.operators, now.functions) != (was.operators, was.functions):
             raise NotShadowed("a function or operator in it is found by search_path only")
+        if now.named != was.named:
+            raise NotShadowed("it asks for the oid of a table that it reads")
+        if was.system_columns:
+            raise NotShadowed("a system column has another value in a copy")
+
+
+def _require_open(analysis: Analysis) -> None:
+    """All that is read is in the query and its views: a function would read the tables themselves."""
+    for function in analysis.functions:
+        if functions.may_read_tables(function):
+            raise NotShadowed(f"the function {function.schema}.{function.name}() may read tables by itself")
 
 
 @contextmanager

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 
 UNDER_WAY = "another refresh of the table is under way"
+OTHER_GROUP = "what it reads, or what reads it, has changed, and with it who belongs together"
+"""They are skipped then: who asks has to find out anew who must be of one version."""
 
 
 @dataclass(slots=True)

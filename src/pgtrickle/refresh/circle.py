@@ -8,7 +8,7 @@ in one, tables keep no state; who leaves it is computed anew (`define.redefine` 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -19,7 +19,7 @@ from pgtrickle.capture.window import NotCaptured, Pending
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.reader import StreamTable
-from pgtrickle.db import execute, scalar
+from pgtrickle.db import Connection, execute, scalar
 from pgtrickle.errors import Refused, StateError
 from pgtrickle.model import Column, PgType, Table, quote
 from pgtrickle.postgres.wire import WEIGHT
@@ -57,18 +57,26 @@ _MOST_TRIES = 5
 
 
 def refresh(
-    refresher: Refresher, pgt_id: int, *, full: bool = False, initiated_by: str = "MANUAL", tick: Tick | None = None
+    refresher: Refresher,
+    pgt_id: int,
+    *,
+    full: bool = False,
+    initiated_by: str = "MANUAL",
+    tick: Tick | None = None,
+    still: Callable[[Connection], bool] | None = None,
 ) -> Mapping[int, RefreshResult]:
     """Refreshes a stream table, and with it those that it is in a circle with; returns what was done, by table.
 
     To the tick's snapshot, if there is one and it can be. Raises what went wrong, after recording it for all of them.
+    `still` is asked of a table in no circle, once its lock is held: whether it may be refreshed by itself.
     """
     connections = refresher.connections()
     for _ in range(_MOST_TRIES):
         members = catalog.circle(connections.aside, pgt_id)
         if not members:
             try:
-                return {pgt_id: refresher.refresh(pgt_id, full=full, initiated_by=initiated_by, tick=tick)}
+                result = refresher.refresh(pgt_id, full=full, initiated_by=initiated_by, tick=tick, still=still)
+                return {pgt_id: result}
             except InCircle:
                 continue
         with refresh_locks(connections.aside, members) as locked:

@@ -15,7 +15,7 @@ from pgtrickle import db
 from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.config import Settings
-from pgtrickle.refresh.account import UNDER_WAY, skipped
+from pgtrickle.refresh.account import OTHER_GROUP, UNDER_WAY, skipped
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.define import load
 from pgtrickle.refresh.lock import PATIENCE_S, refresh_lock
@@ -45,16 +45,24 @@ class Refresher:
     _connections: Connections | None = None
 
     def refresh(
-        self, pgt_id: int, *, full: bool = False, initiated_by: str = "MANUAL", tick: Tick | None = None
+        self,
+        pgt_id: int,
+        *,
+        full: bool = False,
+        initiated_by: str = "MANUAL",
+        tick: Tick | None = None,
+        still: Callable[[db.Connection], bool] | None = None,
     ) -> RefreshResult:
         """Refreshes one stream table, to the tick's snapshot if there is one and it can be. Raises what went wrong,
-        after recording it."""
+        after recording it. `still` is asked once the lock is held: whether it may be refreshed by itself."""
         connections = self.connections()
         patience = 0.0 if initiated_by == "SCHEDULER" else PATIENCE_S
         with refresh_lock(connections.aside, pgt_id, patience) as locked:
             if not locked:
                 return skipped(connections.aside, pgt_id, initiated_by, UNDER_WAY)
             record.close_abandoned(connections.aside, pgt_id)
+            if still is not None and not still(connections.aside):
+                return skipped(connections.aside, pgt_id, initiated_by, OTHER_GROUP)
             reason = "full refresh asked for" if full else None
             try:
                 refresh = Refresh(self, connections, pgt_id, initiated_by, reason, tick)

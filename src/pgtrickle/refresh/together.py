@@ -9,8 +9,8 @@ For atomic groups, whoever asks: the service, and `scheduler/asked.py`. No membe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from pgtrickle import failpoints
@@ -19,7 +19,7 @@ from pgtrickle.catalog import writer as record
 from pgtrickle.db import Connection
 from pgtrickle.query.fingerprint import fingerprint
 from pgtrickle.refresh import tick as ticks
-from pgtrickle.refresh.account import UNDER_WAY, skipped
+from pgtrickle.refresh.account import OTHER_GROUP, UNDER_WAY, skipped
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.decide import Action
 from pgtrickle.refresh.group import Group, sources_of
@@ -35,10 +35,6 @@ MOST_TRIES = 3
 once each. Those that are not done by then keep being altered, or refreshed by others."""
 
 
-OTHER_GROUP = "what the tables of its group read has changed, and with it the group"
-"""They are skipped then: who asks has to find out anew who belongs together."""
-
-
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What is asked of one of them: who asks, and the reason if it is to be computed in full."""
@@ -52,31 +48,33 @@ def refresh(
     asked: Mapping[int, Asked],
     tick: Tick | None = None,
     *,
+    still: Callable[[Connection], bool] | None = None,
     patience_s: float = 0.0,
     on_change: Callable[[Connection], None] | None = None,
 ) -> dict[int, RefreshResult]:
     """Refreshes these stream tables, which come each after those it reads, and commits them together or not at all;
     `on_change` is part of that transaction, unless none of them had anything to do.
 
-    To the tick's snapshot, if there is one and they can be. If they cannot be refreshed now all are skipped, with the
+    `still` is asked once the locks are held: whether these are still those that belong together, and all of them. To
+    the tick's snapshot, if there is one and they can be. If they cannot be refreshed now all are skipped, with the
     reason. What goes wrong with one is raised, after recording it, and all stay as they were.
     """
     connections = refresher.connections()
-    with refresh_locks(connections.aside, list(asked), patience_s) as locked, ExitStack() as held:
+    with refresh_locks(connections.aside, list(asked), patience_s) as locked:
         tries = _Together(refresher, connections, asked, on_change)
         if not locked:
             return tries.skip(UNDER_WAY)
         for pgt_id in asked:
             record.close_abandoned(connections.aside, pgt_id)
         reads = sources_of(connections.aside, list(asked))
-        if not _in_order(list(asked), reads):
+        if not _in_order(list(asked), reads) or (still is not None and not still(connections.aside)):
             return tries.skip(OTHER_GROUP)
         left, anew = MOST_TRIES, set[int]()
         while True:
-            at = tick or held.enter_context(ticks.held(held.enter_context(ticks.connect(refresher.dsn))))
             tries = _Together(refresher, connections, asked, on_change)
             try:
-                return tries.run(at)
+                with _moment(refresher, tick) as at:
+                    return tries.run(at)
             except NotInTick as outside:
                 tick = None
                 if not outside.outdated or outside.pgt_id in anew:
@@ -90,6 +88,16 @@ def refresh(
                         return tries.skip(OTHER_GROUP)
             except (Behind, Halted) as halted:
                 return tries.skip(str(halted))
+
+
+@contextmanager
+def _moment(refresher: Refresher, tick: Tick | None) -> Iterator[Tick]:
+    """The tick, or one of now: each try has its own, so that no snapshot is held for longer than it is of use."""
+    if tick is not None:
+        yield tick
+        return
+    with ticks.connect(refresher.dsn) as connection, ticks.held(connection) as at:
+        yield at
 
 
 def _in_order(pgt_ids: Sequence[int], reads: Mapping[int, frozenset[int]]) -> bool:
@@ -115,6 +123,8 @@ class _Together:
         except (Behind, Halted):
             raise
         except Exception as error:
+            for refresh in self.begun.values():
+                refresh.record_failure()
             for pgt_id in self.results:
                 self.begun[pgt_id].undone(f"undone with the others of its group: {error}")
             raise

@@ -24,20 +24,20 @@ from pgtrickle.capture.window import NotCaptured, Pending
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.reader import StreamTable
-from pgtrickle.errors import Refused, StateError
+from pgtrickle.errors import Error, Refused, StateError
 from pgtrickle.model import Table
 from pgtrickle.query.fingerprint import fingerprint
 from pgtrickle.query.shadow import NotShadowed
 from pgtrickle.refresh import facts as ask
-from pgtrickle.refresh.account import Account, notify
+from pgtrickle.refresh.account import OTHER_GROUP, Account, notify
 from pgtrickle.refresh.decide import Action, Circumstances, Decision, SourceChanges, decide
 from pgtrickle.refresh.define import redefine
 from pgtrickle.refresh.failure import ValueProblem, as_ours, known_failures
-from pgtrickle.refresh.group import Group
+from pgtrickle.refresh.group import Group, sources_of
 from pgtrickle.refresh.plan import is_small, plan_delta, plan_full, result_columns
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.result import RefreshResult
-from pgtrickle.refresh.retry import classify
+from pgtrickle.refresh.retry import Kind, classify
 from pgtrickle.refresh.tick import Moment, NotInTick, Tick, now
 from pgtrickle.refresh.upstream import AS_THEY_ARE, Upstream, at_hand
 from pgtrickle.refresh.window import Behind, Window, at_snapshot, await_decoder, extended, from_decoder, opened
@@ -77,6 +77,8 @@ class Refresh(Account):
     tick: Tick | None = None
     group: Group | None = None
     runner: StageRunner | None = None
+    failure: tuple[Error, Kind] | None = None
+    """Of a member of a group: recorded once the group's transaction is over, which may have the row to record it in."""
 
     def run(self) -> RefreshResult:
         try:
@@ -93,12 +95,19 @@ class Refresh(Account):
             by_full = known and isinstance(raised, ValueProblem) and self._may_run_full()
             if by_full and self.group is not None:
                 return self._anew_in_full(reason)
-            self.fail(raised, classify(error))
+            self.failure = (raised, classify(error))
+            if self.group is None:
+                self.record_failure()
             if by_full:
                 return Refresh(self.owner, self.connections, self.pgt_id, self.initiated_by, reason).run()
             if raised is error or not known:
                 raise
             raise raised from error
+
+    def record_failure(self) -> None:
+        """If there was one."""
+        if self.failure is not None:
+            self.fail(*self.failure)
 
     def _anew_in_full(self, reason: str) -> RefreshResult:
         """What it has done of its part in the group is undone, and the part done in another way."""
@@ -142,9 +151,12 @@ class Refresh(Account):
                 return result
             if self.tick is not None:
                 raise NotInTick(self.pgt_id, outdated or CHANGED, outdated=True)
+            reads = sources_of(self.connections.aside, [self.pgt_id])
             self._redefine(stream, outdated or CHANGED)
             if catalog.circle(self.connections.aside, self.pgt_id):  # a view was replaced
                 raise InCircle
+            if sources_of(self.connections.aside, [self.pgt_id]) != reads:  # by which it may be in an atomic group
+                return self.skip(OTHER_GROUP)
             prepared = self.owner.prepared(self.read())
         raise StateError(
             "the sources keep changing their definition", code="PT342", hint="refresh again when no DDL is under way"

@@ -39,6 +39,7 @@ from pgtrickle.scheduler.dag import Dag
 from pgtrickle.scheduler.diamonds import Group, Unit
 from pgtrickle.scheduler.due import is_due
 from pgtrickle.scheduler.events import say, trouble
+from pgtrickle.scheduler.membership import still_together
 from pgtrickle.scheduler.recovery import recover
 from pgtrickle.scheduler.retention import Retention
 from pgtrickle.scheduler.steering import ALERT_CHANNEL
@@ -223,9 +224,13 @@ class Refreshes:
         def carry_out(refresher: Refresher, unit: Unit) -> Refreshed:
             if unit in group_of and group_of[unit].circular:
                 return refresh_circle(refresher, unit, running.at)
+
+            def still(aside: db.Connection) -> bool:
+                return still_together(aside, unit, refresher.settings, known.catalog, known.dag)
+
             if unit in group_of:
-                return refresh_group(refresher, unit, running.at, group_of[unit])
-            return refresh_alone(refresher, unit, running.at)
+                return refresh_group(refresher, unit, running.at, group_of[unit], still)
+            return refresh_alone(refresher, unit, running.at, still)
 
         self._crew.work(
             diamonds.units(known.dag, known.groups, working),

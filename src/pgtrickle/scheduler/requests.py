@@ -34,7 +34,7 @@ from pgtrickle.db import Connection
 from pgtrickle.errors import Error, StateError, UsageError
 from pgtrickle.refresh.failure import as_ours, known_failures
 from pgtrickle.refresh.result import RefreshResult
-from pgtrickle.scheduler import diamonds, rights
+from pgtrickle.scheduler import rights
 
 MOST_ATTEMPTS: Final = 3
 _LOCK: Final = sql.SQL("pg_catalog.hashtextextended('pgtrickle requests', 0)")
@@ -54,6 +54,8 @@ class Executor(Protocol):
         refresh_mode: str = ...,
         cdc_mode: str | None = ...,
         initialize: bool = ...,
+        diamond_consistency: str | None = ...,
+        diamond_schedule_policy: str | None = ...,
     ) -> RefreshResult | None: ...
 
     def alter_stream_table(
@@ -65,6 +67,8 @@ class Executor(Protocol):
         refresh_mode: str | None = ...,
         status: str | None = ...,
         cdc_mode: str | None = ...,
+        diamond_consistency: str | None = ...,
+        diamond_schedule_policy: str | None = ...,
     ) -> None: ...
 
     def drop_stream_table(self, name: str, cascade: bool = ...) -> list[str]: ...
@@ -208,12 +212,11 @@ def _create(conn: Connection, request: Request, executor: Executor, role: str) -
     if left is not None and _was_made_for(conn, request, left, role):
         executor.drop_stream_table(name)  # it may not be complete
     rights.require_right_to_create(conn, schema, role)
-    options = request.given("schedule", "refresh_mode", "cdc_mode", "initialize")
+    options = request.given("schedule", "refresh_mode", "cdc_mode", "initialize", *_OF_DIAMONDS)
     result = executor.create_stream_table(name, request.required("query"), **options)
     try:
         stream = catalog.resolve(conn, name)
         rights.hand_over(conn, stream, role)
-        diamonds.ask(conn, stream.pgt_id, **request.given(*_OF_DIAMONDS))
     except psycopg.Error:
         executor.drop_stream_table(name)
         raise
@@ -231,10 +234,9 @@ def _was_made_for(conn: Connection, request: Request, stream: StreamTable, role:
 
 
 def _alter(conn: Connection, request: Request, executor: Executor, stream: StreamTable, owner: str) -> None:
-    given = request.given("query", "schedule", "refresh_mode", "status", "cdc_mode")
+    given = request.given("query", "schedule", "refresh_mode", "status", "cdc_mode", *_OF_DIAMONDS)
     executor.alter_stream_table(_full_name(stream), **given)
     rights.hand_over(conn, catalog.resolve(conn, _full_name(stream)), owner)  # other columns are another table
-    diamonds.ask(conn, stream.pgt_id, **request.given(*_OF_DIAMONDS))
 
 
 def _is_there(conn: Connection, name: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pgtrickle.db import Connection
@@ -29,9 +29,10 @@ class Refreshed:
         return frozenset(pgt_id for pgt_id, result in self.results.items() if result.action is Action.SKIP)
 
 
-def refresh_alone(refresher: Refresher, unit: Unit, tick: Tick) -> Refreshed:
+def refresh_alone(refresher: Refresher, unit: Unit, tick: Tick, still: Callable[[Connection], bool]) -> Refreshed:
     """A table that is in no group, committed by itself, or with the circle that it has come to be in."""
-    return Refreshed({each: circle.refresh(refresher, each, initiated_by=BY, tick=tick)[each] for each in unit})
+    results = circle.refresh(refresher, unit[0], initiated_by=BY, tick=tick, still=still)
+    return Refreshed({unit[0]: results[unit[0]]})
 
 
 def refresh_circle(refresher: Refresher, unit: Unit, tick: Tick) -> Refreshed:
@@ -40,10 +41,13 @@ def refresh_circle(refresher: Refresher, unit: Unit, tick: Tick) -> Refreshed:
     return Refreshed({pgt_id: result for pgt_id, result in results.items() if pgt_id in unit})
 
 
-def refresh_group(refresher: Refresher, unit: Unit, tick: Tick, group: Group) -> Refreshed:
+def refresh_group(
+    refresher: Refresher, unit: Unit, tick: Tick, group: Group, still: Callable[[Connection], bool]
+) -> Refreshed:
     """All at once or not at all: at the tick's snapshot, or, if that cannot be, at a later one."""
 
     def count(writer: Connection) -> None:
         diamonds.advance(writer, group)
 
-    return Refreshed(together.refresh(refresher, dict.fromkeys(unit, Asked(BY)), tick, on_change=count))
+    asked = dict.fromkeys(unit, Asked(BY))
+    return Refreshed(together.refresh(refresher, asked, tick, still=still, on_change=count))
