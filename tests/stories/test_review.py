@@ -202,10 +202,11 @@ def test_a_suspended_table_stays_suspended(database18: str, spark: SparkSession)
 
 
 def test_a_table_that_is_not_as_its_state_has_it_is_computed_anew(database18: str, spark: SparkSession) -> None:
-    """Of 1 and 1.0 max() may show either: if two parts of one delta differ in it, they take away what is not there."""
+    """Of 1 and 1.0 max() shows either: if two parts of one delta differ in it, they take away what is not there."""
     query = (
         "SELECT x.id, y.id AS other, x.m"
-        " FROM (SELECT t.id, t.k, (SELECT max(r.n) FROM r WHERE r.k = t.k) AS m FROM t) AS x LEFT JOIN r AS y ON y.k = x.k"
+        " FROM (SELECT t.id, t.k, (SELECT max(r.n) FROM r WHERE r.k = t.k) AS m FROM t) AS x"
+        " LEFT JOIN r AS y ON y.k = x.k"
     )
     with db.connect(database18) as connection, Trickle(database18, spark=spark) as trickle:
         connection.execute("CREATE TABLE t AS SELECT g AS id, 1 AS k FROM generate_series(1, 2) AS g")
