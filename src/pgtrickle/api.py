@@ -97,7 +97,7 @@ class Trickle:
         if not initialize:
             return None
         try:
-            return self._populate(pgt_id)
+            return self._fill(pgt_id, initiated_by="INITIAL")
         except BaseException:
             stream = catalog.by_id(self._connection, pgt_id)
             if stream is not None:
@@ -121,20 +121,21 @@ class Trickle:
         asked = _of_diamonds(diamond_consistency, diamond_schedule_policy)
         stream = catalog.resolve(self._connection, name)
         with self._connection.transaction():
+            if query is not None or (refresh_mode is not None and refresh_mode.upper() != stream.refresh_mode):
+                # First, since it waits for a refresh under way, which writes to the rows of the catalog that follow.
+                self._redefine(stream, query, refresh_mode.upper() if refresh_mode else None)
             if schedule is not _UNCHANGED:
                 text = check_schedule(None if schedule is None else str(schedule), self.settings.min_schedule_seconds)
                 record.set_schedule(self._connection, stream.pgt_id, text)
             if status is not None:
                 record.set_status(self._connection, stream.pgt_id, _settable_status(status))
-            if query is not None or (refresh_mode is not None and refresh_mode.upper() != stream.refresh_mode):
-                self._redefine(stream, query, refresh_mode.upper() if refresh_mode else None)
             self._ask_of_diamond(stream.pgt_id, asked)
             if cdc_mode is not None:
                 define.ask_for(
                     self._connection, catalog.resolve(self._connection, name), _cdc_mode(cdc_mode), self.settings
                 )
-        if query is not None and stream.is_populated:
-            self._refresh_for_sure(stream.pgt_id)
+        if query is not None and stream.is_populated and catalog.resolve(self._connection, name).status != "SUSPENDED":
+            self._fill(stream.pgt_id)
 
     def _redefine(self, stream: StreamTable, query: str | None, refresh_mode: str | None) -> None:
         """Defines it anew, unless it would then read itself, through others or not, where that may not be."""
@@ -170,9 +171,9 @@ class Trickle:
 
             diamonds.ask(self._connection, pgt_id, *asked)
 
-    def _populate(self, pgt_id: int) -> RefreshResult:
-        """Fills a new table; if it is in an atomic group, its group is brought to the same version."""
-        result = self._refresh_for_sure(pgt_id, initiated_by="INITIAL")
+    def _fill(self, pgt_id: int, *, initiated_by: str = "MANUAL") -> RefreshResult:
+        """Fills a table defined anew; if it is in an atomic group, its group is brought to the same version."""
+        result = self._refresh_for_sure(pgt_id, initiated_by=initiated_by)
         if result.action is Action.SKIP:
             raise StateError(
                 f"it cannot be filled together with the atomic group that it is part of: {result.reason}",

@@ -107,14 +107,17 @@ class World:
 
     def check(self) -> None:
         """All are as their queries say, and of the last version; no reader has seen two."""
+        self.check_tables()
         assert self.reader.error is None
+        assert {each for each in self.reader.seen if len(each) != 1} == set()
+        assert len(self.reader.seen) > 1, "it has looked before and after"
+
+    def check_tables(self) -> None:
         assert self.conn.execute(statement(VERSIONS)).fetchall() == [(self.version,)]
         for name in QUERIES:
             query = self.trickle.status(name)[0].defining_query
             both = f"(TABLE {name} EXCEPT ALL ({query})) UNION ALL (({query}) EXCEPT ALL TABLE {name})"
             assert self.conn.execute(statement(both)).fetchall() == [], name
-        assert {each for each in self.reader.seen if len(each) != 1} == set()
-        assert len(self.reader.seen) > 1, "it has looked before and after"
         assert "RUNNING" not in {each.status for name in QUERIES for each in self.trickle.history(name)}
 
 
@@ -322,6 +325,44 @@ def test_another_query_of_the_same_columns(world: World) -> None:
         world.write()
         world.round()
     world.check()
+
+
+@pytest.mark.parametrize("name", ["a", "c"])
+def test_another_query_of_other_columns(world: World, name: str) -> None:
+    """The table is made anew, and empty until its group is refreshed; no other version is to be seen."""
+    query = {
+        "a": "SELECT n * 2 AS twice, version, id FROM base WHERE n > 5",
+        "c": "SELECT b.most, a.version, b.least, a.id, 1 AS one FROM a CROSS JOIN b",
+    }
+    with world.reader.looking():
+        world.write()
+        world.trickle.alter_stream_table(name, query=query[name])
+    world.check()
+    with world.reader.looking():
+        world.write()
+        world.round()
+    world.check()
+    read = "SELECT source_relid FROM pgtrickle.pgt_dependencies"
+    assert db.scalar(world.conn, f"SELECT count(*) FROM ({read} EXCEPT SELECT oid FROM pg_class) AS gone") == 0
+    buffers = "SELECT substr(relname, 9)::oid FROM pg_class WHERE relname ~ '^changes_[0-9]+$'"
+    assert db.scalar(world.conn, f"SELECT count(*) FROM ({buffers} EXCEPT {read}) AS left_behind") == 0
+    assert world.actions("d")[-1] == "DIFFERENTIAL"
+
+
+def test_another_query_where_a_member_is_suspended(world: World) -> None:
+    """It is said that the table could not be filled, and the others stay as they were."""
+    world.trickle.alter_stream_table("b", status="SUSPENDED")
+    world.write()
+    with pytest.raises(StateError, match="b: the stream table is suspended") as refused:
+        world.trickle.alter_stream_table(
+            "c", query="SELECT a.id, a.version, b.least, b.most, 1 AS one FROM a CROSS JOIN b"
+        )
+    assert refused.value.code == "PT347"
+    world.round()
+    assert world.conn.execute("SELECT DISTINCT version FROM d").fetchall() == [(world.version - 1,)]
+    world.trickle.alter_stream_table("b", status="ACTIVE")
+    world.round()
+    world.check_tables()
 
 
 def test_a_suspended_member_holds_all_of_them_by_hand_too(world: World) -> None:

@@ -140,6 +140,11 @@ def set_storage(conn: psycopg.Connection[Any], pgt_id: int, relid: int) -> None:
     )
 
 
+def move_dependencies(conn: psycopg.Connection[Any], old: int, new: int) -> None:
+    """What was read in one relation is now read in another."""
+    conn.execute("UPDATE pgtrickle.pgt_dependencies SET source_relid = %s WHERE source_relid = %s", (new, old))
+
+
 def mark_reinit(conn: psycopg.Connection[Any], pgt_id: int, reason: str) -> None:
     """The next refresh must compute the table anew, and say why."""
     _update(

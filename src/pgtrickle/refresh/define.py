@@ -292,6 +292,15 @@ def _fit_storage(connection: Connection, stream: StreamTable, prepared: Prepared
     for grant in acl:
         execute(connection, grant)
     record.set_storage(connection, stream.pgt_id, table.oid)
+    _move_readers(connection, stream, table.oid)
+
+
+def _move_readers(connection: Connection, stream: StreamTable, relid: int) -> None:
+    """Those that read the table read the new one, and stay in one group with it; they are computed anew."""
+    for reader in catalog.consumers_of(connection, stream.pgt_relid):
+        record.mark_reinit(connection, reader.pgt_id, f"{stream}, which it reads, has other columns")
+    record.move_dependencies(connection, stream.pgt_relid, relid)
+    triggers.detach_all(connection, [stream.pgt_relid])
 
 
 def _has_columns(connection: Connection, stream: StreamTable, prepared: Prepared) -> bool:
