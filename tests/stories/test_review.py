@@ -219,3 +219,26 @@ def test_a_table_that_is_not_as_its_state_has_it_is_computed_anew(database18: st
             trickle.refresh_stream_table("x")
         assert trickle.refresh_stream_table("x").action == "REINITIALIZE"
         assert differing(connection, "x", query) == []
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["SELECT k, count(*) AS n FROM t GROUP BY k", "SELECT id, k FROM t ORDER BY k, id LIMIT 2"],
+    ids=["groups", "firsts"],
+)
+def test_state_that_another_version_kept_is_made_anew(database18: str, spark: SparkSession, query: str) -> None:
+    with db.connect(database18) as connection:
+        connection.execute("CREATE TABLE t AS SELECT g AS id, g % 3 AS k FROM generate_series(1, 9) AS g")
+        with Trickle(database18, spark=spark) as trickle:
+            trickle.create_stream_table("x", query, refresh_mode="DIFFERENTIAL")
+        connection.execute("COMMENT ON TABLE pgtrickle_state.s_1_1 IS NULL")
+        connection.execute("INSERT INTO t VALUES (10, 0)")
+        with Trickle(database18, spark=spark) as trickle:
+            result = trickle.refresh_stream_table("x")
+            assert (result.action, "in another way" in result.reason) == ("REINITIALIZE", True)
+            connection.execute("INSERT INTO t VALUES (11, 0)")
+            assert trickle.refresh_stream_table("x").action == "DIFFERENTIAL"
+        with Trickle(database18, spark=spark) as trickle:
+            connection.execute("DELETE FROM t WHERE id = 3")
+            assert trickle.refresh_stream_table("x").action == "DIFFERENTIAL"
+        assert differing(connection, "x", query) == []

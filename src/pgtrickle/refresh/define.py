@@ -7,11 +7,11 @@ populated by its next refresh, at a snapshot taken after the commit, so no lock 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import psycopg
 
-from pgtrickle.apply import first, merge, state
+from pgtrickle.apply import first, layout, merge, state
 from pgtrickle.capture import eligibility, triggers
 from pgtrickle.catalog import ddl
 from pgtrickle.catalog import reader as catalog
@@ -75,7 +75,10 @@ def load(connection: Connection, stream: StreamTable) -> Prepared:
         compiled = compile_query(connection, stream.defining_query, search_path=stream.search_path)
     if stream.effective_mode == "FULL":
         compiled = compiled.without_tree()
-    return prepare(connection, stream.pgt_id, stream.pgt_schema, stream.pgt_name, compiled)
+    prepared = prepare(connection, stream.pgt_id, stream.pgt_schema, stream.pgt_name, compiled)
+    if compiled.tree is None:
+        return prepared
+    return replace(prepared, fits=layout.fits(connection, prepared.states.values(), compiled.tree))
 
 
 def redefine(
@@ -237,6 +240,7 @@ def _build(connection: Connection, prepared: Prepared, mode: Mode, settings: Set
             first.create(connection, kept)
         else:
             state.create(connection, kept, looked_up=kept.aggregate in joined)
+    layout.label(connection, prepared.states.values(), prepared.tree)
     triggers.attach_all(connection, _columns_used(prepared.compiled), trigger_mode=settings.cdc_trigger_mode)
 
 

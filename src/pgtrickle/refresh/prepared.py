@@ -31,6 +31,8 @@ class Prepared:
     lockable: tuple[Table, ...]
     upstream: frozenset[int] = frozenset()
     """Those of the sources that are stream tables, by oid."""
+    fits: bool = True
+    """Whether its state was kept by this very tree."""
 
     @property
     def tree(self) -> Operator:

@@ -52,6 +52,7 @@ _MOST_REDEFINITIONS = 3
 _MANY_CHANGES = 1000
 """With so many the time a differential refresh takes follows their number: fewer cost what starting it costs."""
 CHANGED = "the definition of a source changed"
+KEPT_OTHERWISE = "this version of pgtrickle keeps its state in another way"
 NOT_AT_HAND = "a stream table that it reads is not captured by triggers alone"
 INSEPARABLE = "an aggregate over what changed before and after the snapshot is in the way of a differential refresh"
 
@@ -219,6 +220,8 @@ class Refresh(Account):
 
     def outdated(self, stream: StreamTable, prepared: Prepared, pending: dict[int, Pending]) -> str | None:
         """Why the table must be defined anew on its sources, if it must."""
+        if not prepared.fits:
+            return KEPT_OTHERWISE
         dependencies = prepared.compiled.analysis.dependencies
         found = {fingerprint(self.connections.reader, dependencies)}
         if self.tick is not None:  # its snapshot is older than our locks, so DDL may have come in between

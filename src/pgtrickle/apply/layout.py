@@ -1,0 +1,37 @@
+"""Whether the state of a stream table was kept by the tree that its query has now.
+
+Another version of pgtrickle may build another tree of the same query: its state has other columns then, or, worse, the
+same ones under another meaning. So each state table is labelled with its tree. Called by `refresh/define.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+from psycopg import sql
+
+from pgtrickle.apply.first import FirstRows
+from pgtrickle.apply.state import StateTable
+from pgtrickle.db import Connection, statement
+from pgtrickle.query.operators import Operator
+
+Kept = StateTable | FirstRows
+
+
+def label(connection: Connection, kept: Iterable[Kept], tree: Operator) -> None:
+    for each in kept:
+        connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(statement(each.name), _label(tree)))
+
+
+def fits(connection: Connection, kept: Iterable[Kept], tree: Operator) -> bool:
+    """Whether the state tables are there, and labelled with this tree."""
+    found = connection.execute(
+        "SELECT obj_description(to_regclass(name), 'pg_class') FROM unnest(%s::text[]) AS name",
+        ([each.name for each in kept],),
+    )
+    return all(comment == _label(tree) for (comment,) in found)
+
+
+def _label(tree: Operator) -> str:
+    return f"kept for the tree {hashlib.sha256(repr(tree).encode()).hexdigest()}"
