@@ -152,18 +152,6 @@ def test_an_executor_dies(here: Served) -> None:
     all_is_well(here)
 
 
-def test_all_of_spark_dies(here: Served) -> None:
-    """As when the machine runs out of memory and Java is the largest: the service starts Spark anew."""
-    here.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE u (id int PRIMARY KEY)")
-    here.create("s", "SELECT t.id FROM t JOIN u USING (id)")
-    here.run("INSERT INTO t VALUES (1)", "INSERT INTO u VALUES (1)")
-    here.await_equal("s")
-    end(here, SPARK)
-    here.run("INSERT INTO t VALUES (2)", "INSERT INTO u VALUES (2)")
-    here.await_equal("s")
-    assert here.state("s")[:2] == ("ACTIVE", 0)
-
-
 def test_what_no_fingerprint_tells_is_computed_anew(here: Served) -> None:
     """A function that a query's function calls is gone, and comes back as another: suspended, then computed anew."""
     here.run(
@@ -215,3 +203,18 @@ def test_the_server_crashes(own: embedded.Server, here: Served) -> None:
     here.run("SET search_path = the_server_crashes", "UPDATE t SET k = 7 WHERE id = 20")
     here.service.await_event("lease_taken", times=2)
     all_is_well(here)
+
+
+def test_all_of_spark_dies(here: Served) -> None:
+    """As when the machine runs out of memory and Java is the largest: the service starts Spark anew.
+
+    The last one: pyspark's own threads complain in the log, which the others look at.
+    """
+    here.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE u (id int PRIMARY KEY)")
+    here.create("s", "SELECT t.id FROM t JOIN u USING (id)")
+    here.run("INSERT INTO t VALUES (1)", "INSERT INTO u VALUES (1)")
+    here.await_equal("s")
+    end(here, SPARK)
+    here.run("INSERT INTO t VALUES (2)", "INSERT INTO u VALUES (2)")
+    here.await_equal("s")
+    assert here.state("s") == ("ACTIVE", 0, None)
