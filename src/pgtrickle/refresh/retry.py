@@ -55,7 +55,7 @@ _SCHEMA: Final = (
 )
 _PASSING_CODES: Final = frozenset({f"PT{number}" for number in (327, 341, 342, 345, 400, 403, 411, 414)})
 """Our own codes for what passes: a refresh or DDL under way, Spark, rows that did not land, the connection."""
-_ANEW_CODES: Final = frozenset({"PT330"})
+_ANEW_CODES: Final = frozenset({f"PT{number}" for number in (330,)})
 """Our own codes for a table that is not as its state has it: somebody changed it, or PostgreSQL took 1.0 for 1.00."""
 _TOLD_A_TASK: Final = re.compile(r"ERROR:.*?SQLSTATE: (\w{5})", re.DOTALL)  # by PostgreSQL; Spark has states of its own
 
