@@ -20,8 +20,9 @@ Kept = StateTable | FirstRows
 
 
 def label(connection: Connection, kept: Iterable[Kept], tree: Operator) -> None:
+    text = _label(tree)
     for each in kept:
-        connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(statement(each.name), _label(tree)))
+        connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(statement(each.name), text))
 
 
 def fits(connection: Connection, kept: Iterable[Kept], tree: Operator) -> bool:
@@ -30,7 +31,8 @@ def fits(connection: Connection, kept: Iterable[Kept], tree: Operator) -> bool:
         "SELECT obj_description(to_regclass(name), 'pg_class') FROM unnest(%s::text[]) AS name",
         ([each.name for each in kept],),
     )
-    return all(comment == _label(tree) for (comment,) in found)
+    text = _label(tree)
+    return all(comment == text for (comment,) in found)
 
 
 def _label(tree: Operator) -> str:

@@ -27,7 +27,7 @@ from pgtrickle.refresh.lock import refresh_locks
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.refresh.run import Refresher, at_hand
 from pgtrickle.refresh.tick import NotInTick, Tick
-from pgtrickle.refresh.underway import CHANGED, Halted, Refresh
+from pgtrickle.refresh.underway import CHANGED, KEPT_OTHERWISE, Halted, Refresh
 from pgtrickle.refresh.window import Behind
 
 MOST_TRIES = 3
@@ -161,13 +161,17 @@ class _Together:
         that was computed before their turn would be computed again."""
         self.begun[outside.pgt_id].define_anew(str(outside))
         for pgt_id, asked in self.asked.items():
-            if pgt_id != outside.pgt_id and self._is_outdated(pgt_id):
-                Refresh(self.refresher, self.connections, pgt_id, asked.by, None).define_anew(CHANGED)
+            reason = self._outdated(pgt_id) if pgt_id != outside.pgt_id else None
+            if reason is not None:
+                Refresh(self.refresher, self.connections, pgt_id, asked.by, None).define_anew(reason)
 
-    def _is_outdated(self, pgt_id: int) -> bool:
+    def _outdated(self, pgt_id: int) -> str | None:
+        """Why one must be defined anew, as far as that is known without its turn."""
         stream = catalog.by_id(self.connections.aside, pgt_id)
         known = at_hand(self.refresher.compiled, stream) if stream is not None else None
         if stream is None or known is None:
-            return False
+            return None
+        if not known.fits:
+            return KEPT_OTHERWISE
         found = fingerprint(self.connections.aside, known.compiled.analysis.dependencies)
-        return found != stream.source_fingerprint
+        return None if found == stream.source_fingerprint else CHANGED

@@ -107,7 +107,8 @@ class Window:
     def connection(self, place: Place) -> Connection:
         """The one that reads there."""
         at = self.connections
-        return {Place.LATE: at.late, Place.WRITER: at.writer}.get(place, at.reader)
+        places = {Place.SNAPSHOT: at.reader, Place.READER: at.reader, Place.LATE: at.late, Place.WRITER: at.writer}
+        return places[place]
 
     def _ends(self, span: Span, part: Part) -> tuple[str, str | None]:
         """Where the part begins and ends; a reader at the end itself need not be told."""
