@@ -240,15 +240,21 @@ def test_a_new_member_is_filled_with_the_others(world: World) -> None:
     world.check()
 
 
-def test_a_member_that_comes_amid_a_tick_is_not_left_behind(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The service has worked out the groups, and is busy with other units while someone creates the table."""
-    world.trickle.drop_stream_table("d")
+@pytest.mark.parametrize("names", [("d",), ("c", "d")], ids=["a_member_comes", "ways_come_to_meet"])
+def test_a_group_that_changes_amid_a_tick(
+    world: World, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
+) -> None:
+    """The service has worked out the groups, and is busy with other units while someone creates tables: those of a
+    group that has one more by now, or that were in none, are not refreshed without the new ones."""
+    for name in reversed(names):
+        world.trickle.drop_stream_table(name)
     world.round()
     world.write()
     work = world.rounds._work
 
     def busy(*given: Any) -> None:
-        world.create("d")
+        for name in names:
+            world.create(name)
         world.write()
         work(*given)
 
@@ -257,30 +263,6 @@ def test_a_member_that_comes_amid_a_tick_is_not_left_behind(world: World, monkey
         world.round()
     assert world.conn.execute(statement(VERSIONS)).fetchall() == [(world.version - 1,)]
     assert world.trickle.history("a", 1)[0].reason == OTHER_GROUP
-    with world.reader.looking():
-        world.write()
-        world.round()
-    world.check()
-
-
-def test_ways_that_come_to_meet_amid_a_tick(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables that were in no group when the tick began are in one when their turn comes."""
-    world.trickle.drop_stream_table("d")
-    world.trickle.drop_stream_table("c")
-    world.round()
-    world.write()
-    work = world.rounds._work
-
-    def busy(*given: Any) -> None:
-        world.create("c")
-        world.create("d")
-        world.write()
-        work(*given)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(world.rounds, "_work", busy)
-        world.round()
-    assert world.conn.execute(statement(VERSIONS)).fetchall() == [(world.version - 1,)]
     with world.reader.looking():
         world.write()
         world.round()

@@ -208,7 +208,7 @@ class FromClause(Laterals):
         return self._joins(scope, node.args.get("joins") or [], names)
 
     def _relation(self, node: exp.Table, names: Names) -> Rows:
-        if not node.db and node.name in names:
+        if _is_of(node, names):
             inner = names[node.name]
             rows = self._shared(inner, lambda: self._query(inner.query, inner.names), often=inner.often)
             labels = [*inner.columns, *(label for label, _ in rows.outputs[len(inner.columns) :])]
@@ -290,8 +290,10 @@ def _as_lateral(node: exp.Expr, scope: Scope) -> exp.Lateral | None:
 
 def _unfolded(node: exp.Expr, names: Names, scope: Scope) -> exp.Expr:
     """A WITH query that reads `scope`, in the place of its name."""
-    used = names.get(node.name) if isinstance(node, exp.Table) and not node.db and not node.args.get("joins") else None
-    if used is None or not given.read(used.query, scope):
+    if not isinstance(node, exp.Table) or not _is_of(node, names) or node.args.get("joins"):
+        return node
+    used = names[node.name]
+    if not given.read(used.query, scope):
         return node
     renamed = node.args["alias"].columns if node.args.get("alias") else []
     columns = [*renamed, *map(exp.to_identifier, used.columns[len(renamed) :])]
@@ -301,7 +303,7 @@ def _unfolded(node: exp.Expr, names: Names, scope: Scope) -> exp.Expr:
 
 def _taken_apart(join: exp.Join, names: Names, scope: Scope) -> list[exp.Join]:
     """The joins in parentheses of an inner join, if they read `scope`: a, (b JOIN c ON p) is a, b JOIN c ON p."""
-    used = [names[table.name].query for table in join.this.find_all(exp.Table) if table.name in names]
+    used = [names[table.name].query for table in join.this.find_all(exp.Table) if _is_of(table, names)]
     if join.args.get("side") or join.args.get("using") or not any(given.read(q, scope) for q in (join.this, *used)):
         return []
     first, joins = join.this, list[exp.Join]()
@@ -311,6 +313,11 @@ def _taken_apart(join: exp.Join, names: Names, scope: Scope) -> list[exp.Join]:
     first, joins = first.copy(), [*(first.args.get("joins") or []), *joins]
     first.set("joins", None)
     return [exp.Join(this=first), *joins] if joins and all(map(_keeps_left, joins)) else []
+
+
+def _is_of(table: exp.Table, names: Names) -> bool:
+    """Whether it is the name of a WITH query."""
+    return not table.db and table.name in names
 
 
 def _keeps_left(join: exp.Join) -> bool:
