@@ -339,3 +339,5 @@ customers c
 
 SELECT c.id, x.n FROM customers c JOIN LATERAL (SELECT o.id + c.id AS n, o.id FROM orders o WHERE o.customer = c.id) x ON
 x.n > 2 AND x.id < 9
+
+SELECT id, @ credit AS size, |/ abs(credit) AS root FROM customers WHERE name ^@ 'a' OR name ~>~ 'b'

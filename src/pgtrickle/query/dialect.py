@@ -17,7 +17,15 @@ from sqlglot.errors import SqlglotError
 from sqlglot.generators.postgres import PostgresGenerator
 from sqlglot.parsers.postgres import PostgresParser
 
+from pgtrickle.query import signs
+
 _SPECIAL_SYNTAX = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM")
+
+
+class Prefix(exp.Unary):
+    """OPERATOR(…) before its only operand."""
+
+    arg_types: ClassVar = {"this": True, "operator": True}
 
 
 class _Parser(PostgresParser):
@@ -34,6 +42,15 @@ class _Parser(PostgresParser):
         # "substring"(a, 1) is an ordinary call, unlike SUBSTRING(a FROM 1).
         quoted = self._curr is not None and self._curr.token_type == TokenType.IDENTIFIER
         return super()._parse_function_call(functions, anonymous or quoted, optional_parens, any_token)
+
+    def _parse_unary(self) -> exp.Expr | None:
+        if not self._match_pair(TokenType.OPERATOR, TokenType.L_PAREN):
+            return super()._parse_unary()
+        sign = ""
+        while self._curr and not self._match(TokenType.R_PAREN):
+            sign += self._curr.text
+            self._advance()
+        return self.expression(Prefix(this=self._parse_unary(), operator=sign))
 
 
 class _Generator(PostgresGenerator):
@@ -55,7 +72,8 @@ class _Generator(PostgresGenerator):
 
 
 _Generator.TRANSFORMS = {
-    node: transform for node, transform in PostgresGenerator.TRANSFORMS.items() if node is not exp.Pow
+    **{node: transform for node, transform in PostgresGenerator.TRANSFORMS.items() if node is not exp.Pow},
+    Prefix: lambda self, node: f"OPERATOR({node.args['operator']}) {self.sql(node, 'this')}",
 }
 
 
@@ -73,7 +91,7 @@ class UnknownSyntaxError(ValueError):
 def parse(sql: str) -> exp.Expr:
     """The syntax tree of one query."""
     try:
-        tree: exp.Expr = sqlglot.parse_one(sql, dialect=ViewText)
+        tree: exp.Expr = sqlglot.parse_one(signs.spelled_out(sql), dialect=ViewText)
     except SqlglotError as error:
         raise UnknownSyntaxError("part of its syntax is not known") from error
     for node in tree.find_all(exp.Collate):
