@@ -17,12 +17,12 @@ _SPELLED_OUT: Final = r"\bOPERATOR\([^)]*\)"
 _SIGN: Final = r"[+\-*/<>=~!@#%^&|`?]+"
 _TOKEN: Final = re.compile(rf"(?s){_STRING}|{_QUOTED}|{_SPELLED_OUT}|(?P<before>\(?)(?P<sign>{_SIGN})")
 
-_BETWEEN: Final = frozenset(
-    "+ - * / % ^ = <> < <= > >= || & | # << >> ~ ~* !~ !~* ~~ ~~* !~~ !~~*"
-    " && @> <@ -> ->> #> #>> #- ? ?| ?& @? <-> &< &> -|-".split()
-)
+_ARITHMETIC: Final = ("+", "-", "*", "/", "%", "^", "&", "|", "#", "<<", ">>", "||")
+_COMPARISONS: Final = ("=", "<>", "<", "<=", ">", ">=", "~", "~*", "!~", "!~*", "~~", "~~*", "!~~", "!~~*")
+_CONTAINERS: Final = ("&&", "@>", "<@", "->", "->>", "#>", "#>>", "#-", "?", "?|", "?&", "@?", "<->", "&<", "&>", "-|-")
+_BETWEEN: Final = frozenset((*_ARITHMETIC, *_COMPARISONS, *_CONTAINERS))
 """Between two operands: what sqlglot writes as it read it."""
-_BEFORE: Final = frozenset("- ~ *".split())
+_BEFORE: Final = frozenset(["-", "~", "*"])
 """Before the only one; or all columns, in count(*)."""
 
 
