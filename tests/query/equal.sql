@@ -341,3 +341,17 @@ SELECT c.id, x.n FROM customers c JOIN LATERAL (SELECT o.id + c.id AS n, o.id FR
 x.n > 2 AND x.id < 9
 
 SELECT id, @ credit AS size, |/ abs(credit) AS root FROM customers WHERE name ^@ 'a' OR name ~>~ 'b'
+
+SELECT region, mood, count(*) AS n FROM customers GROUP BY DISTINCT ROLLUP (region, mood), ROLLUP (region)
+
+SELECT region, mood, count(*) AS n FROM customers GROUP BY ROLLUP (region, mood), ROLLUP (region)
+
+SELECT region, mood, count(*) AS n FROM customers GROUP BY DISTINCT GROUPING SETS ((region, mood), (mood, region), (), ())
+
+SELECT n.id, x.a, x."B b" FROM notes n, jsonb_to_record(n.doc) AS x(a numeric, "B b" text)
+
+SELECT n.id, x.a FROM notes n LEFT JOIN jsonb_to_recordset(jsonb_build_array(n.doc, n.doc)) AS x(a numeric(8, 1)) ON x.a > 1
+
+SELECT x.a, x.b FROM jsonb_to_recordset('[{"a": 1}, {"b": "x"}]') AS x(a int, b text)
+
+SELECT make_interval(days => c.id, hours => 2) AS span FROM customers c

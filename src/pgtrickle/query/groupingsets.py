@@ -23,9 +23,12 @@ def is_simple(group: exp.Group) -> bool:
 
 
 def expand(group: exp.Group) -> list[Keys]:
-    """The sets of keys, one a GROUP BY, each key once; a set that stands there twice counts twice."""
-    sets = product(*(_sets(part) for part in group.expressions))
-    return [tuple({dialect.text(key): key for key in chain.from_iterable(parts)}.values()) for parts in sets]
+    """The sets of keys, one a GROUP BY, each key once; one that stands there twice counts twice, if not DISTINCT."""
+    parts = product(*(_sets(part) for part in group.expressions))
+    sets = [{dialect.text(key): key for key in chain.from_iterable(some)} for some in parts]
+    if group.args.get("all") is False:  # GROUP BY DISTINCT
+        sets = list({frozenset(keys): keys for keys in sets}.values())
+    return [tuple(keys.values()) for keys in sets]
 
 
 def _sets(node: exp.Expr) -> list[Keys]:

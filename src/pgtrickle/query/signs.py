@@ -20,8 +20,8 @@ _TOKEN: Final = re.compile(rf"(?s){_STRING}|{_QUOTED}|{_SPELLED_OUT}|(?P<before>
 _ARITHMETIC: Final = ("+", "-", "*", "/", "%", "^", "&", "|", "#", "<<", ">>", "||")
 _COMPARISONS: Final = ("=", "<>", "<", "<=", ">", ">=", "~", "~*", "!~", "!~*", "~~", "~~*", "!~~", "!~~*")
 _CONTAINERS: Final = ("&&", "@>", "<@", "->", "->>", "#>", "#>>", "#-", "?", "?|", "?&", "@?", "<->", "&<", "&>", "-|-")
-_BETWEEN: Final = frozenset((*_ARITHMETIC, *_COMPARISONS, *_CONTAINERS))
-"""Between two operands: what sqlglot writes as it read it."""
+_BETWEEN: Final = frozenset((*_ARITHMETIC, *_COMPARISONS, *_CONTAINERS, "=>"))
+"""Between two operands: what sqlglot writes as it read it; or after the name of an argument."""
 _BEFORE: Final = frozenset(["-", "~", "*"])
 """Before the only one; or all columns, in count(*)."""
 

@@ -26,7 +26,7 @@ def is_function(node: exp.Expr | None) -> bool:
 
 
 def call_text(item: exp.Expr, function: exp.Expr, resolve: Resolve) -> Expr:
-    """The call with its arguments resolved, and WITH ORDINALITY if the item says so."""
+    """The call with its arguments resolved, the columns it is told to make, WITH ORDINALITY if the item says so."""
     core = function.copy()
     call = core.expression if isinstance(core, exp.Dot) else core
     call.set("expressions", [resolve(argument) for argument in call.expressions])
@@ -36,15 +36,21 @@ def call_text(item: exp.Expr, function: exp.Expr, resolve: Resolve) -> Expr:
         call.set("offset", None)
         call.set("alias", None)
     text = from_node(core)
-    return Expr(f"{text.sql} WITH ORDINALITY", text.columns) if ordinality else text
+    told = [dialect.text(column) for column in _listed(item, function) if isinstance(column, exp.ColumnDef)]
+    sql = f"ROWS FROM({text.sql} AS ({', '.join(told)}))" if told else text.sql
+    return Expr(f"{sql} WITH ORDINALITY" if ordinality else sql, text.columns)
 
 
 def labels(item: exp.Expr, function: exp.Expr) -> list[str]:
     """The names of the columns, as the alias lists them."""
-    alias = item.args.get("alias") or function.args.get("alias")
-    names = [] if alias is None else [column.name for column in alias.columns]
+    names = [column.name for column in _listed(item, function)]
     offset = function.args.get("offset")
     return [*names, offset.name] if isinstance(offset, exp.Identifier) else names
+
+
+def _listed(item: exp.Expr, function: exp.Expr) -> list[exp.Expr]:
+    alias = item.args.get("alias") or function.args.get("alias")
+    return [] if alias is None else list(alias.columns)
 
 
 def expand(bench: Bench, operator: Operator, call: Expr, labels: list[str], *, outer: bool) -> Expand:
