@@ -350,7 +350,8 @@ SELECT region, mood, count(*) AS n FROM customers GROUP BY DISTINCT GROUPING SET
 
 SELECT n.id, x.a, x."B b" FROM notes n, jsonb_to_record(n.doc) AS x(a numeric, "B b" text)
 
-SELECT n.id, x.a FROM notes n LEFT JOIN jsonb_to_recordset(jsonb_build_array(n.doc, n.doc)) AS x(a numeric(8, 1)) ON x.a > 1
+SELECT n.id, x.a FROM notes n LEFT JOIN jsonb_to_recordset(CASE WHEN n.doc ? 'a' THEN jsonb_build_array(n.doc, n.doc) END) AS x(a numeric(8, 1)) ON
+x.a > 1
 
 SELECT x.a, x.b FROM jsonb_to_recordset('[{"a": 1}, {"b": "x"}]') AS x(a int, b text)
 

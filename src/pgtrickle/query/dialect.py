@@ -96,8 +96,8 @@ def parse(sql: str) -> exp.Expr:
         raise UnknownSyntaxError("part of its syntax is not known") from error
     for node in tree.find_all(exp.Collate):
         node.set("expression", exp.Var(this=text(node.expression)))  # sqlglot takes a collation's name for a column
-    for node in tree.find_all(exp.Kwarg):
-        node.set("this", exp.Var(this=text(node.this)))  # and an argument's
+    for argument in tree.find_all(exp.Kwarg):
+        argument.set("this", exp.Var(this=text(argument.this)))  # and an argument's
     return tree
 
 
