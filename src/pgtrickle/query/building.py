@@ -60,6 +60,21 @@ class Around:
 
 
 @dataclass(frozen=True, slots=True)
+class Below:
+    """The rows that FROM and WHERE give a SELECT; `carried` are the values that it is built for, `given`.
+
+    Those of them that are `sought` are not NULL in any row.
+    """
+
+    scope: Scope
+    operator: Operator
+    names: Names
+    given: Given | None = None
+    carried: tuple[str, ...] = ()
+    sought: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class First:
     """The first row in `order` of each group of `keys` (DISTINCT ON), or the first rows of all (`bounds`: LIMIT)."""
 
@@ -173,7 +188,7 @@ class Building(ABC):
         """An expression over the tree's columns."""
 
     @abstractmethod
-    def _first_of(self, node: exp.Select, scope: Scope) -> First | None:
+    def _first_of(self, node: exp.Select, scope: Scope, around: Around) -> First | None:
         """What DISTINCT ON or LIMIT say."""
 
     @abstractmethod

@@ -20,9 +20,22 @@ from sqlglot.parsers.postgres import PostgresParser
 _SPECIAL_SYNTAX = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM")
 
 
+#: Operators that sqlglot takes for functions, or for those of another dialect.
+_OPERATORS = {TokenType.CARET_AT: "^@", TokenType.DAT: "@@"}
+
+
+def _operator(sign: str) -> Callable[[PostgresParser, exp.Expr | None], exp.Expr]:
+    """Reads an operator as OPERATOR(…)."""
+    return lambda parser, left: exp.Operator(this=left, operator=sign, expression=parser._parse_bitwise())
+
+
 class _Parser(PostgresParser):
     FUNCTIONS: ClassVar = {"COALESCE": PostgresParser.FUNCTIONS["COALESCE"]}
     FUNCTION_PARSERS: ClassVar = {name: PostgresParser.FUNCTION_PARSERS[name] for name in _SPECIAL_SYNTAX}
+    RANGE_PARSERS: ClassVar = {
+        **PostgresParser.RANGE_PARSERS,
+        **{token: _operator(sign) for token, sign in _OPERATORS.items()},
+    }
 
     def _parse_function_call(
         self,

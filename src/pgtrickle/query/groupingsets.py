@@ -28,6 +28,11 @@ def expand(group: exp.Group) -> list[Keys]:
     return [tuple({dialect.text(key): key for key in chain.from_iterable(parts)}.values()) for parts in sets]
 
 
+def keys(group: exp.Group | None) -> list[exp.Expr]:
+    """All keys of a GROUP BY, if there is one."""
+    return [] if group is None else [key for keys in expand(group) for key in keys]
+
+
 def _sets(node: exp.Expr) -> list[Keys]:
     items = [_item(part) for part in node.expressions] if isinstance(node, exp.Rollup | exp.Cube) else []
     match node:
