@@ -66,12 +66,12 @@ class Calls:
     def _count(self, query: exp.Expr, *, keys_once: bool) -> int:
         query = query.copy()
         for select in list(query.find_all(exp.Select)):
-            keys = groupingsets.keys(select.args.get("group")) if keys_once else []
+            keys, sorted_by = groupingsets.keys(select.args.get("group")), _sorted_by(select)
             known = {dialect.text(part.unalias().unnest()) for part in select.expressions}
             asked = {dialect.text(key.unnest()) for key in keys if sublinks.asks(key)}
-            if asked:
+            if keys_once and asked:
                 self._forget(select, asked)
-            for part in [*_sorted_by(select), *([] if keys_once else groupingsets.keys(select.args.get("group")))]:
+            for part in sorted_by if keys_once else [*sorted_by, *keys]:
                 text = dialect.text(part.unnest())
                 if text in known:
                     part.pop()
