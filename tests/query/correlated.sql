@@ -334,3 +334,35 @@ orders o ON o.customer = c.id GROUP BY c.id
 
 SELECT c.id, c.name ^@ ANY (SELECT i.product FROM items i WHERE i.amount > c.id) AS a, c.name ^@ ALL (SELECT o.note FROM orders o WHERE
 o.customer = c.id) AS b FROM customers c WHERE NOT c.name ^@ ANY (SELECT o.note FROM orders o) OR c.name ^@ 'a'
+
+SELECT (SELECT count(*) FROM orders) AS n, (SELECT max(id) FROM customers) AS m
+
+SELECT c.id, x.a FROM customers c, (SELECT 1 AS a UNION ALL SELECT 2) x WHERE EXISTS (SELECT 1) AND c.id IN (SELECT 1 UNION SELECT 3)
+
+SELECT c.id FROM customers c WHERE (c.id, 1) > (SELECT 2, 3) OR c.id = ANY (SELECT 1)
+
+SELECT 1 AS a WHERE EXISTS (SELECT FROM orders WHERE id > 3) UNION ALL SELECT id FROM customers
+
+SELECT k, (SELECT max(k + 1) FROM (SELECT id AS k FROM orders) a FULL JOIN (SELECT order_id AS k FROM items) b USING (k)) AS m FROM (SELECT
+id AS k FROM customers) t GROUP BY k, k + 1 HAVING k + 1 > (SELECT count(*) FROM orders o WHERE o.id > max(t.k))
+
+SELECT (SELECT count(*) FROM items i WHERE i.order_id = max(id)) AS n FROM customers FULL JOIN orders USING (id)
+
+SELECT region, (SELECT count(*) FROM items WHERE amount < percentile_disc(0.5) WITHIN GROUP (ORDER BY c.id)) AS n, (SELECT product(c.id)) AS p
+FROM customers c GROUP BY region
+
+SELECT region, (WITH w AS (SELECT o.id FROM orders o WHERE o.customer <= max(c.id)) SELECT count(*) FROM w, w v) AS n FROM customers c GROUP
+BY region
+
+SELECT o.id, x.m, x.n FROM orders o LEFT JOIN LATERAL (SELECT (SELECT max(i.amount) FROM items i WHERE i.order_id = max(c.id)) AS m, count(*)
+AS n FROM customers c WHERE c.id >= o.customer) x ON x.m > ALL (SELECT i.amount FROM items i WHERE i.order_id = o.id)
+
+SELECT EXISTS (SELECT 1 FROM orders o WHERE o.customer = c.id ORDER BY count(*)) AS e FROM customers c
+
+SELECT DISTINCT ON (region) region, count(*) AS n FROM customers c GROUP BY CUBE (region, mood) ORDER BY region, (SELECT count(*) FROM
+orders o WHERE o.id < count(c.id)), count(*) DESC, mood
+
+SELECT c.region, (SELECT t.region) AS r, GROUPING(c.region) AS g FROM customers c, LATERAL (SELECT c.region) t(region) GROUP BY ROLLUP
+(c.region, t.region) ORDER BY 1, 2, 3 OFFSET 1
+
+SELECT n.id, n.doc @? ANY (SELECT '$.a'::jsonpath FROM notes m) AS a, n.doc @@ ALL (SELECT '$.a == 1'::jsonpath FROM notes m) AS b FROM notes n

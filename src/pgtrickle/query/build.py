@@ -141,7 +141,7 @@ class _Builder(FromClause):
         return self._bench.exactly(branch, items)
 
     def _select(self, node: exp.Select, names: Names, given: Given | None) -> Rows:
-        self._check_select(node, given)
+        self._check_select(node)
         start = None if given is None else given.use(self._bench)
         scope = self._from(node, names, start)
         below = Below(scope, self._where(node, scope, names), names)

@@ -137,14 +137,14 @@ class Building(ABC):
             if self._ordered and function not in ("count", "sum", "avg", "min", "max"):
                 raise self._refuse(support.SUBQUERY_ORDER, f"{function}()", "order by")
 
-    def _check_select(self, node: exp.Select, given: Given | None = None) -> None:
+    def _check_select(self, node: exp.Select) -> None:
         """Refuses the clauses that have no operator yet."""
         if node.args.get("windows"):
             raise self._refuse(support.WINDOW_FUNCTION, "", "over", "window")
         group = node.args.get("group")
         if group is not None and any(value for part, value in group.args.items() if part != "expressions"):
             raise self._refuse(support.GROUPING_SETS, "", "group by")
-        if node.args.get("from_") is None and not node.args.get("limit") and given is None:
+        if node.args.get("from_") is None and not self._analysis.sources:
             raise self._refuse(support.NO_FROM, "", "select")
         self._check_parts(node, _SELECT_PARTS)
 

@@ -40,8 +40,10 @@ class FromClause(Laterals):
 
     def _from(self, node: exp.Select, names: Names, start: Scope | None = None) -> Scope:
         first, joins = node.args.get("from_"), node.args.get("joins") or []
-        if start is None or first is None:
-            return start or self._joins(self._item(node.args["from_"].this, names), joins, names)
+        if first is None:
+            return start or self._nothing()
+        if start is None:
+            return self._joins(self._item(first.this, names), joins, names)
         if not all(map(_keeps_left, joins)):  # they would pad the rows of `start` too
             return self._crossed(start, self._joins(self._item(first.this, names), joins, names))
         return self._joins(start, [exp.Join(this=first.this.copy()), *joins], names)
@@ -267,11 +269,14 @@ class FromClause(Laterals):
         used = self._bench.exactly(rows.operator, items)
         return Rows(used, tuple(zip((label for label, _ in rows.outputs), used.names, strict=True)))
 
+    def _nothing(self) -> Scope:
+        """One row of which nothing is read: what a SELECT without FROM has."""
+        return Scope(tablefunctions.constant(self._bench, "(VALUES (0))", ["nothing"]), (), {})
+
     def _function(self, item: exp.Expr, function: exp.Expr, names: Names) -> Scope:
-        """A function of constants, or of what subqueries answer: these are joined to a row of nothing."""
+        """A function of constants, or of what subqueries answer."""
         if sublinks.asks(function):
-            nothing = tablefunctions.constant(self._bench, "(VALUES (0))", ["nothing"])
-            return self._lateral(Scope(nothing, (), {}), _as_function(item), exp.Join(), names)
+            return self._lateral(self._nothing(), _as_function(item), exp.Join(), names)
         call = tablefunctions.call_text(item, function, lambda node: node)
         if call.columns:
             raise self._refuse(support.LATERAL, "", function_name(function))
