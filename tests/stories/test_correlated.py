@@ -56,18 +56,19 @@ def test_correlated_subqueries_follow(story18: Story) -> None:
 
 ELSEWHERE = {
     "grouped": "SELECT (SELECT max(r.x) FROM r WHERE r.k = t.k) AS m, count(*) AS n FROM t GROUP BY 1",
-    "named": "SELECT (SELECT min(r.name) FROM r WHERE r.k >= t.k) AS m, string_agg(t.tags::text, ',' ORDER BY t.id) AS tags"
-    " FROM t GROUP BY 1 HAVING count(*) > (SELECT min(r.k) FROM r)",
-    "cubed": "SELECT t.k, t.n, count(*) AS c, (SELECT count(*) FROM r WHERE r.x IS NOT DISTINCT FROM t.n) AS m FROM t"
-    " GROUP BY CUBE (t.k, t.n)",
+    "named": "SELECT (SELECT min(r.name) FROM r WHERE r.k >= t.k) AS m, string_agg(t.tags::text, ',' ORDER BY t.id)"
+    " AS tags FROM t GROUP BY 1 HAVING count(*) > (SELECT min(r.k) FROM r)",
+    "cubed": "SELECT t.k, t.n, count(*) AS c, (SELECT count(*) FROM r WHERE r.k IS NOT DISTINCT FROM t.k) AS m,"
+    " (SELECT max(r.name) FROM r WHERE r.x = t.n) AS name FROM t GROUP BY CUBE (t.k, t.n)",
     "less": "SELECT t.id, (t.n, t.k) < (SELECT max(r.x), min(r.k) FROM r WHERE r.k >= t.k) AS less FROM t",
     "same": "SELECT t.id, (t.k, t.tags) = (SELECT o.k, o.tags FROM t o WHERE o.id = t.k) AS same FROM t",
-    "taken": "SELECT t.id, u.v, u.n FROM t, unnest((SELECT array_agg(r.name ORDER BY r.x, r.name) FROM r WHERE r.k = t.k))"
-    " WITH ORDINALITY u (v, n)",
+    "taken": "SELECT t.id, u.v, u.n FROM t, unnest((SELECT array_agg(r.name ORDER BY r.x, r.name) FROM r WHERE"
+    " r.k = t.k)) WITH ORDINALITY u (v, n)",
     "above": "SELECT t.k, (SELECT count(*) FROM r WHERE r.x > sum(t.n)) AS n FROM t GROUP BY t.k",
     "padded_if": "SELECT t.id, u.v FROM t LEFT JOIN LATERAL unnest(t.tags) u (v) ON u.v IN (SELECT r.name FROM r WHERE"
     " r.k >= t.k)",
-    "first_by": "SELECT t.id, t.n FROM t ORDER BY (SELECT sum(r.x) FROM r WHERE r.k = t.k) DESC NULLS LAST, t.id LIMIT 2",
+    "first_by": "SELECT t.id, t.n FROM t ORDER BY (SELECT sum(r.x) FROM r WHERE r.k = t.k) DESC NULLS LAST, t.id"
+    " LIMIT 2",
     "alone": "SELECT (SELECT sum(r.x) FROM r) AS s, ARRAY(SELECT t.tags[1] FROM t ORDER BY t.id) AS tags",
 }
 
