@@ -135,6 +135,15 @@ def test_what_is_not_supported_is_refused_with_code_and_place(shop: Shop, subtes
             assert found.refusal.hint
 
 
+def test_a_second_row_where_one_is_wanted_fails_as_in_postgresql(shop: Shop) -> None:
+    for row in ("SELECT o.id, o.note FROM orders o", "SELECT o.id, o.note FROM orders o WHERE o.id >= c.id"):
+        for comparison in ("=", "<>", "<"):
+            query = f"SELECT c.id FROM customers c WHERE (c.id, c.name) {comparison} ({row})"
+            for text in (query, render.select(compiled(shop, query))):
+                with pytest.raises(psycopg.errors.CardinalityViolation):
+                    shop.execute(text.encode())
+
+
 def test_every_gap_has_its_own_code() -> None:
     codes = [gap.code for gap in support.GAPS]
     assert len(set(codes)) == len(codes)

@@ -70,8 +70,9 @@ class Calls:
             known = {dialect.text(part.unalias().unnest()) for part in select.expressions}
             asked = {dialect.text(key.unnest()) for key in keys if sublinks.asks(key)}
             if keys_once and asked:
+                known -= asked
                 self._forget(select, asked)
-            for part in sorted_by if keys_once else [*sorted_by, *keys]:
+            for part in (*keys, *sorted_by):
                 text = dialect.text(part.unnest())
                 if text in known:
                     part.pop()

@@ -29,8 +29,8 @@ def expand(group: exp.Group) -> list[Keys]:
 
 
 def keys(group: exp.Group | None) -> list[exp.Expr]:
-    """All keys of a GROUP BY, if there is one."""
-    return [] if group is None else [key for keys in expand(group) for key in keys]
+    """All keys of a GROUP BY, if there is one, as often as they are written."""
+    return [] if group is None else list({id(key): key for keys in expand(group) for key in keys}.values())
 
 
 def _sets(node: exp.Expr) -> list[Keys]:
