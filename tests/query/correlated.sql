@@ -368,8 +368,7 @@ SELECT c.region, (SELECT t.region) AS r, GROUPING(c.region) AS g FROM customers 
 SELECT n.id, n.doc @? ANY (SELECT '$.a'::jsonpath FROM notes m) AS a, n.doc @@ ALL (SELECT '$.a == 1'::jsonpath FROM notes m) AS b FROM notes n
 
 SELECT c.mood, count(*) AS n FROM customers c GROUP BY GROUPING SETS ((c.mood, (SELECT max(o.id) FROM orders o WHERE o.customer = c.id)),
-((SELECT max(o.id) FROM orders o WHERE o.customer = c.id)), ()) HAVING (SELECT max(o.id) FROM orders o WHERE o.customer = c.id) IS NULL OR
-c.mood > 'sad'
+((SELECT max(o.id) FROM orders o WHERE o.customer = c.id)), ()) HAVING count(*) > 1 OR c.mood > 'sad'
 
 SELECT count(*) AS n FROM customers c GROUP BY ROLLUP ((SELECT max(o.id) FROM orders o WHERE o.customer = c.id), c.region) ORDER BY (SELECT
-max(o.id) FROM orders o WHERE o.customer = c.id) + 1, count(*) DESC, c.region LIMIT 3
+max(o.id) FROM orders o WHERE o.customer = c.id), count(*) DESC, c.region LIMIT 3

@@ -93,6 +93,11 @@ REFUSED = (
         support.SUBQUERY,
         "line 1, column 14",
     ),
+    (
+        "SELECT 1 + (SELECT max(o.id) FROM orders o) AS n FROM customers GROUP BY CUBE ((SELECT max(o.id) FROM orders o))",
+        support.SUBQUERY,
+        "line 1, column 12",
+    ),
     ("SELECT id, ARRAY(SELECT product FROM items) FROM customers", support.ARRAY, "line 1, column 12"),
     (
         "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 3) SELECT n FROM r",

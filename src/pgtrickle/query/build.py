@@ -177,6 +177,8 @@ class _Builder(FromClause):
         asked = {groups.text(key): key for key in groupingsets.keys(group) if sublinks.asks(key)}
         if not asked:
             return node, below
+        if not groupingsets.is_simple(node.args["group"]) and groups.stands_within(node, asked.keys(), self._calls):
+            raise self._refuse(support.SUBQUERY, "a subquery that is a key of grouping sets, within an expression,")
         around = Around(below.names)
         keys = [self._resolve(sublinks.as_value(key), below.scope, around) for key in asked.values()]
         operator = below.operator

@@ -42,6 +42,20 @@ def called(select: exp.Select, names: Mapping[str, str], calls: Calls) -> exp.Se
     return select
 
 
+def stands_within(select: exp.Select, keys: Set[str], calls: Calls) -> bool:
+    """Whether keys, given by their text, stand in HAVING or are a part of what is selected or sorted by.
+
+    There PostgreSQL before 18 asks a subquery anew, where a grouping set that leaves the key out has NULL.
+    """
+    having, order, distinct = (select.args.get(clause) for clause in ("having", "order", "distinct"))
+    sorted_by = [] if order is None else [part.this for part in order.expressions]
+    on = [] if distinct is None or distinct.args.get("on") is None else distinct.args["on"].expressions
+    wholes = [*(part.unalias() for part in select.expressions), *sorted_by, *on]
+    parts = [*(part for part in wholes if text(part) not in keys), *([] if having is None else [having.this])]
+    walks = (part.walk(prune=lambda node: calls.aggregate(node) is not None or _is_grouping(node)) for part in parts)
+    return any(_is_in(node, select) and text(node) in keys for walk in walks for node in walk)
+
+
 def apart(
     select: exp.Select, calls: Calls, name: Callable[[], str], scope: Scope, own: Set[str]
 ) -> tuple[exp.Select, exp.Select]:
@@ -63,7 +77,7 @@ def apart(
             return show(part, scope.find(part.table or None, part.name)) if is_own else part
         is_call = calls.aggregate(part) is not None and levels.owner(part) is above
         is_key = bool(computed) and _is_in(part, above) and text(part) in computed
-        return show(part, None) if is_call or is_key or _is_grouping(part, above) else part
+        return show(part, None) if is_call or is_key or _is_grouping_of(part, above) else part
 
     _rewrite(above, _ABOVE, replace)
     having = above.args.get("having")
@@ -101,9 +115,11 @@ def _is_in(node: exp.Expr, select: exp.Select) -> bool:
     return sublinks.is_value(node) and levels.enclosing(node) is select
 
 
-def _is_grouping(node: exp.Expr, select: exp.Select) -> bool:
+def _is_grouping(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Anonymous) and node.name == "GROUPING"
+
+
+def _is_grouping_of(node: exp.Expr, select: exp.Select) -> bool:
     """Whether it is GROUPING(…) of the keys of a SELECT; those that are named are of no FROM in the text."""
-    if not isinstance(node, exp.Anonymous) or node.name != "GROUPING":
-        return False
-    owner = levels.owner(node)
-    return owner is None or owner is select
+    owner = levels.owner(node) if _is_grouping(node) else None
+    return _is_grouping(node) and (owner is None or owner is select)
