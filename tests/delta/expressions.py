@@ -186,12 +186,24 @@ COMPARISONS: dict[type[exp.Expr], Callable[[Any, Any], bool]] = {
 @_value.register(exp.GTE)
 def _(node: exp.Binary, row: Row) -> Value:
     compare = COMPARISONS[type(node)]
+    if isinstance(node.left, exp.Tuple) and isinstance(node.right, exp.Tuple):
+        sides = ([value_of(item, row) for item in side.expressions] for side in (node.left, node.right))
+        return _of_rows(type(node), list(zip(*sides, strict=True)))
     left = value_of(node.left, row)
     if isinstance(node.right, exp.Any):
         return _any(_strict(compare, left, item) for item in _items(node.right.this, row))
     if isinstance(node.right, exp.Anonymous) and node.right.name.upper() == "ALL":
         return _all(_strict(compare, left, item) for item in _items(node.right.expressions[0], row))
     return _strict(compare, left, value_of(node.right, row))
+
+
+def _of_rows(kind: type[exp.Binary], pairs: list[tuple[Value, Value]]) -> bool | None:
+    """Rows are equal if all columns are; which is less is said by the first column in which they differ."""
+    if kind in (exp.EQ, exp.NEQ):
+        found = [_strict(COMPARISONS[kind], *pair) for pair in pairs]
+        return _all(found) if kind is exp.EQ else _any(found)
+    deciding = next((pair for pair in pairs if None in pair or pair[0] != pair[1]), pairs[-1])
+    return None if None in deciding else COMPARISONS[kind](*deciding)
 
 
 def _items(array: exp.Expr, row: Row) -> Iterable[Value]:
@@ -306,6 +318,13 @@ def _(node: exp.DPipe, row: Row) -> Value:
 @_value.register
 def _(node: exp.Like, row: Row) -> Value:
     return _strict(_like, value_of(node.this, row), value_of(node.expression, row))
+
+
+@_value.register
+def _(node: exp.Operator, row: Row) -> Value:
+    if node.args["operator"] != "^@":
+        raise NotInterpretedError(str(node))
+    return _strict(str.startswith, value_of(node.this, row), value_of(node.expression, row))
 
 
 def _like(text: str, pattern: str) -> bool:

@@ -219,3 +219,156 @@ items i) AS b, NOT (c.name ~* ALL (SELECT i.product FROM items i WHERE i.order_i
 
 SELECT c.id FROM customers c WHERE c.name NOT ILIKE ANY (SELECT i.product FROM items i) AND c.name !~ ALL (SELECT i.product FROM
 items i WHERE i.product IS NOT NULL)
+
+SELECT (SELECT max(o.id) FROM orders o WHERE o.customer = c.id) AS m, count(*) AS n FROM customers c GROUP BY 1
+
+SELECT coalesce((SELECT max(o.note) FROM orders o WHERE o.customer = c.id), c.name) AS m, c.region, sum(c.credit) AS s FROM
+customers c GROUP BY 1, c.region HAVING coalesce((SELECT max(o.note) FROM orders o WHERE o.customer = c.id), c.name) > 'a'
+
+SELECT count(*) AS n FROM customers GROUP BY EXISTS (SELECT FROM orders o WHERE o.customer = customers.id), id IN (SELECT amount
+FROM items)
+
+SELECT (SELECT min(i.amount) FROM items i) AS m, sum((SELECT min(i.amount) FROM items i)) AS s, 1 IN (SELECT min(i.amount) FROM items
+i) AS one FROM orders GROUP BY (SELECT min(i.amount) FROM items i)
+
+SELECT (SELECT count(*) FROM orders o WHERE o.customer = c.id) AS n, c.region, count(*) AS m, GROUPING((SELECT count(*) FROM orders o
+WHERE o.customer = c.id), c.region) AS g FROM customers c GROUP BY ROLLUP ((SELECT count(*) FROM orders o WHERE o.customer = c.id),
+c.region)
+
+SELECT o.id, x.m, x.n FROM orders o, LATERAL (SELECT (SELECT max(i.amount) FROM items i WHERE i.order_id = p.id) AS m, count(*) AS n
+FROM orders p WHERE p.customer = o.customer GROUP BY 1 ORDER BY 1, 2 LIMIT 1) x
+
+SELECT DISTINCT ON ((SELECT count(*) FROM orders o WHERE o.customer = c.id)) c.id FROM customers c ORDER BY (SELECT count(*) FROM
+orders o WHERE o.customer = c.id), c.name DESC NULLS LAST
+
+SELECT c.id FROM customers c WHERE (c.id, c.name) = (SELECT o.customer, o.note FROM orders o WHERE o.id = c.id) OR (c.id, c.credit) <>
+(SELECT max(i.amount), min(i.unit) FROM items i WHERE i.order_id = c.id)
+
+SELECT c.id, (c.id, c.region) < (SELECT o.customer, o.code FROM orders o WHERE o.id = c.id) AS less, (c.id, c.name) = (SELECT o.id,
+o.note FROM orders o WHERE o.id < 0) AS none, (c.region, c.id) >= (SELECT c.region, max(o.id) FROM orders o WHERE o.customer = c.id
+GROUP BY c.region) AS more FROM customers c
+
+SELECT c.id FROM customers c WHERE EXISTS (SELECT FROM orders o WHERE (o.id, o.code) = (SELECT i.order_id, c.region FROM items i WHERE
+i.amount = c.id AND i.product = 'cup'))
+
+SELECT c.id FROM customers c WHERE NOT (c.id, c.id) = (SELECT min(o.id), max(o.id) FROM orders o WHERE o.customer = c.id UNION ALL
+SELECT 1, 2 WHERE c.id > 100)
+
+SELECT id, name FROM customers c ORDER BY (SELECT count(*) FROM orders o WHERE o.customer = c.id) DESC, id LIMIT 3
+
+SELECT DISTINCT (SELECT count(*) FROM orders o WHERE o.customer = c.id) AS n FROM customers c ORDER BY (SELECT count(*) FROM orders o
+WHERE o.customer = c.id) DESC LIMIT 2
+
+SELECT region, count(*) AS n FROM customers c GROUP BY region ORDER BY (SELECT count(*) FROM items i WHERE i.product > c.region),
+sum((SELECT max(o.id) FROM orders o WHERE o.customer = c.id)) DESC, region LIMIT 2 OFFSET 1
+
+SELECT DISTINCT ON (c.region) c.region, c.id FROM customers c ORDER BY c.region, (SELECT max(o.note) FROM orders o WHERE o.customer
+= c.id), c.id DESC
+
+SELECT c.id, x.id AS o FROM customers c, LATERAL (SELECT o.id FROM orders o WHERE o.customer >= c.id ORDER BY (SELECT count(*) FROM items i
+WHERE i.order_id = o.id) DESC, o.id LIMIT 2) x
+
+SELECT c.id, x.id AS o FROM customers c LEFT JOIN LATERAL (SELECT o.id, o.note FROM orders o WHERE o.customer = c.id) x ON EXISTS
+(SELECT FROM items i WHERE i.order_id = x.id AND i.amount > c.id)
+
+SELECT c.id, x.id AS o FROM customers c JOIN LATERAL (SELECT o.id FROM orders o WHERE o.customer >= c.id ORDER BY o.id LIMIT 2) x ON
+x.id NOT IN (SELECT i.order_id FROM items i WHERE i.amount = c.id) OR c.region IS NULL
+
+SELECT c.id, x.n FROM customers c LEFT JOIN LATERAL (SELECT count(*) AS n FROM orders o WHERE o.customer = c.id) x ON x.n > (SELECT
+min(i.amount) FROM items i WHERE i.order_id = c.id)
+
+SELECT i.product, t.v, t.n FROM items i LEFT JOIN LATERAL unnest(i.tags) WITH ORDINALITY t (v, n) ON t.v = ANY (SELECT o.note FROM orders
+o WHERE o.id >= i.order_id OR t.n = 1)
+
+SELECT c.id, x.v FROM customers c LEFT JOIN LATERAL (VALUES (c.id), (2)) x (v) ON x.v IN (SELECT o.id FROM orders o WHERE o.customer = c.id)
+
+SELECT c.id, x.v FROM customers c LEFT JOIN LATERAL unnest(ARRAY[1, 2, NULL]) x (v) ON x.v = (SELECT count(*) FROM orders o WHERE
+o.customer = c.id)
+
+SELECT c.region, c.mood, count(*) AS n, (SELECT count(*) FROM orders o WHERE o.code IS NOT DISTINCT FROM c.region::char(4)) AS m,
+GROUPING(c.mood) AS g FROM customers c GROUP BY CUBE (c.region, c.mood)
+
+SELECT c.region, sum(c.id) AS s FROM customers c WHERE EXISTS (SELECT FROM orders o WHERE o.customer = c.id) GROUP BY ROLLUP (c.region)
+HAVING sum(c.id) > (SELECT min(i.amount) FROM items i) AND NOT EXISTS (SELECT FROM items i WHERE i.product = c.region)
+
+SELECT c.region, (SELECT count(*) FROM items i WHERE i.amount < count(c.id) AND GROUPING(c.region) = 0) AS n, max((SELECT max(o.id) FROM
+orders o WHERE o.customer = c.id)) AS m FROM customers c GROUP BY GROUPING SETS ((c.region), (), (c.region))
+
+SELECT count(*), (SELECT max(o.id) FROM orders o) AS n FROM customers GROUP BY ROLLUP (region)
+
+SELECT region, count(*) AS n FROM customers GROUP BY ROLLUP (region) ORDER BY count(*) DESC, region LIMIT 2
+
+SELECT c.id, x.code, x.n FROM customers c, LATERAL (SELECT o.code, (SELECT count(*) FROM items i WHERE i.amount = c.id OR i.product =
+o.code) AS n FROM orders o WHERE o.customer >= c.id GROUP BY ROLLUP (o.code)) x
+
+SELECT c.id, u.v FROM customers c, unnest((SELECT array_agg(o.id ORDER BY o.id) FROM orders o WHERE o.customer = c.id)) u (v)
+
+SELECT c.id, u.v FROM customers c, generate_series(1, (SELECT count(*) FROM orders o WHERE o.customer = c.id)) u (v)
+
+SELECT u.v, u.n FROM unnest((SELECT array_agg(o.note ORDER BY o.id) FROM orders o)) WITH ORDINALITY u (v, n)
+
+SELECT c.id, u.v FROM customers c LEFT JOIN LATERAL unnest(ARRAY(SELECT o.id FROM orders o WHERE o.customer = c.id ORDER BY o.id) ||
+c.id) u (v) ON u.v > (SELECT min(i.amount) FROM items i WHERE i.order_id = u.v)
+
+SELECT c.id, (SELECT count(*) FROM generate_series(1, (SELECT max(o.id) FROM orders o WHERE o.customer = c.id)) g (v) WHERE g.v > c.id)
+AS n FROM customers c
+
+SELECT (SELECT count(c.id) FROM orders o WHERE o.id = 1) AS n FROM customers c
+
+SELECT region FROM customers c GROUP BY 1 HAVING 4 IN (SELECT o.id FROM orders o WHERE o.id < 2 UNION SELECT max(c.id))
+
+SELECT c.region, (SELECT o.note FROM orders o WHERE o.id = max(c.id)) AS note, (SELECT min(o.note) FROM orders o WHERE o.customer <
+sum(c.id) FILTER (WHERE c.name > 'a')) AS m FROM customers c GROUP BY c.region
+
+SELECT c.region, count(*) AS n FROM customers c GROUP BY c.region ORDER BY (SELECT count(*) FROM orders o WHERE o.id <= max(c.id)) DESC,
+c.region LIMIT 2
+
+SELECT o.id, (SELECT (SELECT count(*) FROM items i WHERE i.amount < count(c.id) AND i.order_id = o.id) FROM customers c WHERE c.id <
+o.customer) AS n FROM orders o
+
+SELECT o.id FROM orders o WHERE EXISTS (SELECT c.region FROM customers c WHERE c.id >= o.customer GROUP BY c.region HAVING EXISTS (SELECT
+FROM items i WHERE i.amount = max(c.id) - o.id))
+
+SELECT c.id, c.name, (SELECT count(*) FROM items i WHERE i.amount <= count(o.id) AND i.product > c.name) AS n FROM customers c LEFT JOIN
+orders o ON o.customer = c.id GROUP BY c.id
+
+SELECT c.id, c.name ^@ ANY (SELECT i.product FROM items i WHERE i.amount > c.id) AS a, c.name ^@ ALL (SELECT o.note FROM orders o WHERE
+o.customer = c.id) AS b FROM customers c WHERE NOT c.name ^@ ANY (SELECT o.note FROM orders o) OR c.name ^@ 'a'
+
+SELECT (SELECT count(*) FROM orders) AS n, (SELECT max(id) FROM customers) AS m
+
+SELECT c.id, x.a FROM customers c, (SELECT 1 AS a UNION ALL SELECT 2) x WHERE EXISTS (SELECT 1) AND c.id IN (SELECT 1 UNION SELECT 3)
+
+SELECT c.id FROM customers c WHERE (c.id, 1) > (SELECT 2, 3) OR c.id = ANY (SELECT 1)
+
+SELECT 1 AS a WHERE EXISTS (SELECT FROM orders WHERE id > 3) UNION ALL SELECT id FROM customers
+
+SELECT k, (SELECT max(k + 1) FROM (SELECT id AS k FROM orders) a FULL JOIN (SELECT order_id AS k FROM items) b USING (k)) AS m FROM (SELECT
+id AS k FROM customers) t GROUP BY k, k + 1 HAVING k + 1 > (SELECT count(*) FROM orders o WHERE o.id > max(t.k))
+
+SELECT (SELECT count(*) FROM items i WHERE i.order_id = max(id)) AS n FROM customers FULL JOIN orders USING (id)
+
+SELECT region, (SELECT count(*) FROM items WHERE amount < percentile_disc(0.5) WITHIN GROUP (ORDER BY c.id)) AS n, (SELECT product(c.id)) AS p
+FROM customers c GROUP BY region
+
+SELECT region, (WITH w AS (SELECT o.id FROM orders o WHERE o.customer <= max(c.id)) SELECT count(*) FROM w, w v) AS n FROM customers c GROUP
+BY region
+
+SELECT o.id, x.m, x.n FROM orders o LEFT JOIN LATERAL (SELECT (SELECT max(i.amount) FROM items i WHERE i.order_id = max(c.id)) AS m, count(*)
+AS n FROM customers c WHERE c.id >= o.customer) x ON x.m > ALL (SELECT i.amount FROM items i WHERE i.order_id = o.id)
+
+SELECT EXISTS (SELECT 1 FROM orders o WHERE o.customer = c.id ORDER BY count(*)) AS e FROM customers c
+
+SELECT DISTINCT ON (region) region, count(*) AS n FROM customers c GROUP BY CUBE (region, mood) ORDER BY region, (SELECT count(*) FROM
+orders o WHERE o.id < count(c.id)), count(*) DESC, mood
+
+SELECT c.region, (SELECT t.region) AS r, GROUPING(c.region) AS g FROM customers c, LATERAL (SELECT c.region) t(region) GROUP BY ROLLUP
+(c.region, t.region) ORDER BY 1, 2, 3 OFFSET 1
+
+SELECT n.id, n.doc @? ANY (SELECT '$.a'::jsonpath FROM notes m) AS a, n.doc @@ ALL (SELECT '$.a == 1'::jsonpath FROM notes m) AS b FROM notes n
+
+SELECT c.mood, count(*) AS n FROM customers c GROUP BY GROUPING SETS ((c.mood, (SELECT max(o.id) FROM orders o WHERE o.customer = c.id)),
+((SELECT max(o.id) FROM orders o WHERE o.customer = c.id)), ()) HAVING count(*) > 1 OR c.mood > 'sad'
+
+SELECT count(*) AS n FROM customers c GROUP BY ROLLUP ((SELECT max(o.id) FROM orders o WHERE o.customer = c.id), c.region) ORDER BY (SELECT
+max(o.id) FROM orders o WHERE o.customer = c.id), count(*) DESC, c.region LIMIT 3

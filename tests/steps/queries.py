@@ -38,6 +38,10 @@ class Writer:
     def view(self) -> str:
         """A query of `t` that asks a subquery of one column, `x`, in one of the ways there are."""
         asked = self.query(["t"], 2)
+        return self.elsewhere(asked) if self.chance() else self.in_expression(asked)
+
+    def in_expression(self, asked: str) -> str:
+        """The subquery in SELECT or WHERE, or as LATERAL."""
         match self.of("exists", "in", "any", "mark", "scalar", "lateral", "left"):
             case "exists":
                 return f"SELECT t.k, t.v FROM t WHERE {self.of('', 'NOT ')}EXISTS ({asked})"
@@ -52,6 +56,35 @@ class Writer:
             case "lateral":
                 return f"SELECT t.k, q.x FROM t, LATERAL ({asked}) q"
         return f"SELECT t.k, q.x FROM t LEFT JOIN LATERAL ({asked}) q ON {self.of('true', 'q.x > t.k', 'q.x = 1')}"
+
+    def elsewhere(self, asked: str) -> str:
+        """The subquery in any other place, or asked of groups."""
+        one = f"(SELECT {self.aggregate('q.x')} FROM ({asked}) q)"
+        match self.of("group", "having", "row", "first", "on", "sets", "function", "groups", "groups"):
+            case "group":
+                return f"SELECT {one} AS m, count(*) AS n, sum(t.v) AS s FROM t GROUP BY 1"
+            case "having":
+                return f"SELECT t.v, count(*) AS n FROM t GROUP BY t.v, {one} HAVING {one} {self.of('> 1', 'IS NULL')}"
+            case "row":
+                row = f"(SELECT {self.aggregate('q.x')}, {self.aggregate('q.x')} FROM ({asked}) q)"
+                return f"SELECT t.k, (t.k, t.v) {self.of('=', '<>', '<', '>=')} {row} AS c FROM t"
+            case "first":
+                return f"SELECT t.k, t.v FROM t ORDER BY {one}{self.of('', ' DESC')}, t.k, t.v LIMIT 2"
+            case "on":
+                rows = f"LATERAL (SELECT p.x AS k, p.x + 1 AS v FROM ({asked}) p) q"
+                on = f"{self.of('', 'NOT ')}EXISTS ({self.query(['t', 'q'], 1)})"
+                return f"SELECT t.k, q.v FROM t {self.of('LEFT', '')} JOIN {rows} ON {on}"
+            case "sets":
+                sets = self.of("CUBE (t.k, t.v)", "ROLLUP (t.k, t.v)", "GROUPING SETS ((t.k, t.v), (t.v), (t.v))")
+                return f"SELECT t.k, t.v, count(*) AS n, {one} AS m FROM t GROUP BY {sets}"
+            case "function":
+                array = f"(SELECT array_agg(q.x ORDER BY q.x) FROM ({asked}) q)"
+                on = self.of("true", "u.x > t.k", "u.x < 3")
+                return f"SELECT t.k, u.x FROM t {self.of('LEFT', '')} JOIN unnest({array}) u(x) ON {on}"
+        asked = asked.replace("t.v", self.of("max(t.v)", "count(t.v)", "min(t.v)"))
+        if self.chance():
+            return f"SELECT t.k FROM t GROUP BY t.k HAVING {self.of('', 'NOT ')}EXISTS ({asked})"
+        return f"SELECT t.k, sum(t.v) AS s, (SELECT {self.aggregate('q.x')} FROM ({asked}) q) AS n FROM t GROUP BY t.k"
 
     def query(self, around: list[str], depth: int) -> str:
         """A query with one column, `x`, that may read the rows `around`."""

@@ -54,6 +54,48 @@ def test_correlated_subqueries_follow(story18: Story) -> None:
     story18.follow()
 
 
+ELSEWHERE = {
+    "grouped": "SELECT (SELECT max(r.x) FROM r WHERE r.k = t.k) AS m, count(*) AS n FROM t GROUP BY 1",
+    "named": "SELECT (SELECT min(r.name) FROM r WHERE r.k >= t.k) AS m, string_agg(t.tags::text, ',' ORDER BY t.id)"
+    " AS tags FROM t GROUP BY 1 HAVING count(*) > (SELECT min(r.k) FROM r)",
+    "cubed": "SELECT t.k, t.n, count(*) AS c, (SELECT count(*) FROM r WHERE r.k IS NOT DISTINCT FROM t.k) AS m,"
+    " (SELECT max(r.name) FROM r WHERE r.x = t.n) AS name FROM t GROUP BY CUBE (t.k, t.n)",
+    "less": "SELECT t.id, (t.n, t.k) < (SELECT max(r.x), min(r.k) FROM r WHERE r.k >= t.k) AS less FROM t",
+    "same": "SELECT t.id, (t.k, t.tags) = (SELECT o.k, o.tags FROM t o WHERE o.id = t.k) AS same FROM t",
+    "taken": "SELECT t.id, u.v, u.n FROM t, unnest((SELECT array_agg(r.name ORDER BY r.x, r.name) FROM r WHERE"
+    " r.k = t.k)) WITH ORDINALITY u (v, n)",
+    "above": "SELECT t.k, (SELECT count(*) FROM r WHERE r.x > sum(t.n)) AS n FROM t GROUP BY t.k",
+    "padded_if": "SELECT t.id, u.v FROM t LEFT JOIN LATERAL unnest(t.tags) u (v) ON u.v IN (SELECT r.name FROM r WHERE"
+    " r.k >= t.k)",
+    "first_by": "SELECT t.id, t.n FROM t ORDER BY (SELECT sum(r.x) FROM r WHERE r.k = t.k) DESC NULLS LAST, t.id"
+    " LIMIT 2",
+    "alone": "SELECT (SELECT sum(r.x) FROM r) AS s, ARRAY(SELECT t.tags[1] FROM t ORDER BY t.id) AS tags",
+}
+
+
+def test_subqueries_elsewhere_follow(story18: Story) -> None:
+    """In GROUP BY, beside grouping sets, compared with rows, in functions of FROM, in ON and ORDER BY; without FROM."""
+    story18.run(
+        "CREATE TABLE t (id int PRIMARY KEY, k int, n numeric, tags text[])",
+        "CREATE TABLE r (k int, x numeric, name varchar(3))",
+        "INSERT INTO t VALUES (1, 1, 1.0, '{a,b}'), (2, 1, 1.00, NULL), (3, NULL, NULL, '{}'), (4, 2, 5, '{c}')",
+        "INSERT INTO r VALUES (1, 0.5, 'ab'), (1, 2.50, 'B'), (1, 2.5, 'a'), (2, 2.500, NULL), (NULL, 3, 'z')",
+    )
+    story18.looks.update({"grouped", "cubed"})  # of 2.5 and 2.50 PostgreSQL may take either
+    for name, query in ELSEWHERE.items():
+        story18.create(name, query)
+    story18.run(
+        "DELETE FROM r WHERE name = 'a'", "INSERT INTO r VALUES (2, 1.5, 'c')", "UPDATE t SET k = 2 WHERE id = 1"
+    )
+    story18.follow()
+    story18.together("UPDATE t SET n = 2.5 WHERE id = 1", "UPDATE r SET x = x + 1", "DELETE FROM t WHERE id = 4")
+    story18.follow()
+    story18.run("DELETE FROM r", "INSERT INTO t VALUES (5, 3, 0, '{d,e,f}')")
+    story18.follow()
+    story18.run("DELETE FROM t", "INSERT INTO r VALUES (3, 1, 'd')")
+    story18.follow()
+
+
 def test_rows_that_a_moved_limit_passes_keep_their_looks(story18: Story) -> None:
     """−old +new of the limit meet every row; what cancels out must be the very same row."""
     story18.run(

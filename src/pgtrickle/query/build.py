@@ -12,10 +12,10 @@ from dataclasses import replace
 from sqlglot import exp
 
 from pgtrickle.model import Column, Expr
-from pgtrickle.query import dialect, firsts, groupingsets, scalar, setreturning, sets, sublinks, support, topk
+from pgtrickle.query import dialect, firsts, groupingsets, groups, scalar, setreturning, sets, sublinks, support, topk
 from pgtrickle.query.analysis import Analysis, Body
 from pgtrickle.query.bench import Describe
-from pgtrickle.query.building import Around, First, Names, Parts, Rows
+from pgtrickle.query.building import Around, Below, First, Names, Parts, Rows
 from pgtrickle.query.expression import column_node, conjunct_nodes, conjunction, from_node, reference
 from pgtrickle.query.fromclause import SUBQUERY_PARTS, FromClause
 from pgtrickle.query.given import Given, sought
@@ -54,7 +54,7 @@ class _Builder(FromClause):
             raise self._refuse(support.UNFAITHFUL, str(error)) from error
         rows = self._query(node, {})
         # Checked last: a refusal of the query's shape says more than this.
-        if self._calls.count(node) != body.aggregates:
+        if not self._calls.are(body.aggregates, node):
             raise self._refuse(support.UNFAITHFUL, "an aggregate call was not understood")
         return rows
 
@@ -141,28 +141,78 @@ class _Builder(FromClause):
         return self._bench.exactly(branch, items)
 
     def _select(self, node: exp.Select, names: Names, given: Given | None) -> Rows:
-        self._check_select(node, given)
+        self._check_select(node)
         start = None if given is None else given.use(self._bench)
-        carried = [] if start is None else [column_node(name) for name in start.operator.names]
         scope = self._from(node, names, start)
-        operator = self._where(node, scope, names)
-        around = Around(names, sets=True)
+        below = Below(scope, self._where(node, scope, names), names)
+        if start is not None:
+            carried, found = start.operator.names, frozenset(sought(node, start))
+            below = replace(below, given=given, carried=carried, sought=found)
+        node, below = self._keys_below(node, below)
+        return self._apart(node, below) if self._reads_groups_within(node) else self._over(node, below)
+
+    def _over(self, node: exp.Select, below: Below) -> Rows:
+        """What a SELECT makes of the rows of its FROM and WHERE."""
+        scope, operator, around = below.scope, below.operator, Around(below.names, sets=True)
+        carried = [column_node(name) for name in below.carried]
         labels = [*(part.alias_or_name for part in node.expressions), *("" for _ in carried)]
         selected = [*(self._resolve(part.unalias(), scope, around) for part in node.expressions), *carried]
         having = node.args.get("having")
         conditions = [] if having is None else conjunct_nodes(self._resolve(having.this, scope, around))
-        first = self._first_of(node, scope)
+        first = self._first_of(node, scope, replace(around, sets=False))
         self._ordered |= node.args.get("order") is not None
         group = node.args.get("group")
-        parts = Parts(labels, selected, conditions, around, first, len(carried))
-        parts = parts if start is None else replace(parts, sought=frozenset(sought(node, start)))
+        parts = Parts(labels, selected, conditions, around, first, len(carried), below.sought)
         if group is not None and not groupingsets.is_simple(group):
-            return self._grouping_sets(node, scope.over(operator), parts, given)
-        if having is not None or group is not None or self._calls.any_aggregate(node.expressions):
+            return self._grouping_sets(node, scope.over(operator), parts, below.given)
+        if having is not None or group is not None or self._calls.groups(node):
             keys = [] if group is None else [self._resolve(key, scope) for key in group.expressions]
             operator, parts = self._joined_below(operator, parts)
-            operator, parts = self._group(operator, keys, parts, given)
+            operator, parts = self._group(operator, keys, parts, below.given)
         return self._output(operator, parts, distinct=node.args.get("distinct") is not None)
+
+    def _keys_below(self, node: exp.Select, below: Below) -> tuple[exp.Select, Below]:
+        """GROUP BY of a subquery's answer: it is a column of the rows, called so wherever it stands."""
+        group = node.args.get("group")
+        asked = {groups.text(key): key for key in groupingsets.keys(group) if sublinks.asks(key)}
+        if not asked:
+            return node, below
+        if not groupingsets.is_simple(node.args["group"]) and groups.stands_within(node, asked.keys(), self._calls):
+            raise self._refuse(support.SUBQUERY, "a subquery that is a key of grouping sets, within an expression,")
+        around = Around(below.names)
+        keys = [self._resolve(sublinks.as_value(key), below.scope, around) for key in asked.values()]
+        operator = below.operator
+        for attachment in around.attachments:
+            operator = self._attach(operator, attachment)
+        operator, columns = self._bench.extend(operator, [(from_node(key), "") for key in keys])
+        called: dict[tuple[str | None, str], str] = {(groups.ALIAS, column): column for column in columns}
+        scope = replace(below.scope, operator=operator, names={**below.scope.names, **called})
+        node = groups.called(node, dict(zip(asked, columns, strict=True)), self._calls)
+        return node, replace(below, scope=scope, operator=operator)
+
+    def _reads_groups_within(self, node: exp.Select) -> bool:
+        """Whether a subquery, or the order of first rows, reads what only groups that are there can tell."""
+        group, distinct = node.args.get("group"), node.args.get("distinct")
+        if group is None or groupingsets.is_simple(group):
+            return self._calls.groups(node, within=True)
+        first = (node.args.get("limit"), node.args.get("offset"), None if distinct is None else distinct.args.get("on"))
+        above = [*node.expressions, *filter(None, (node.args.get("having"),))]
+        return any(map(sublinks.asks, above)) or any(part is not None for part in first)
+
+    def _apart(self, node: exp.Select, below: Below) -> Rows:
+        """The groups, and then what reads them, as if they were in its FROM."""
+        names = below.scope.names
+        own = {name for (alias, name), column in names.items() if alias == groups.ALIAS and column not in below.carried}
+        above, made = groups.apart(node, self._calls, self._bench.name, below.scope, own)
+        rows = self._over(made, below)
+        shown = rows.outputs[: len(made.expressions)]
+        carried = [name for _, name in rows.outputs[len(shown) :]]
+        now = dict(zip(below.carried, carried, strict=True))
+        called = {name: now[column] for name, column in names.items() if column in now}
+        scope = Scope(rows.operator, (), {**called, **{(groups.ALIAS, label): name for label, name in shown}})
+        return self._over(
+            above, Below(scope, self._where(above, scope, below.names), below.names, None, tuple(carried))
+        )
 
     def _output(self, operator: Operator, parts: Parts, *, distinct: bool) -> Rows:
         """What is above FROM, WHERE and GROUP BY: subqueries joined, HAVING, the select list, DISTINCT."""
@@ -187,7 +237,8 @@ class _Builder(FromClause):
 
     def _joined_below(self, operator: Operator, parts: Parts) -> tuple[Operator, Parts]:
         """Subqueries in the arguments of aggregates are joined to the rows that are grouped."""
-        nodes = [part for node in (*parts.selected, *parts.conditions) for part in node.walk()]
+        first = [] if parts.first is None else [*parts.first.keys, *parts.first.order]
+        nodes = [part for node in (*parts.selected, *parts.conditions, *first) for part in node.walk()]
         read = columns_of(node for node in nodes if self._calls.aggregate(node) is not None)
         above: list[Attachment] = []
         below: list[Attachment] = []
@@ -252,9 +303,11 @@ class _Builder(FromClause):
         return operator, dict(zip([*aggregate.keys, *calls], [*every.names, *names], strict=True))
 
     def _grouping_sets(self, node: exp.Select, scope: Scope, parts: Parts, given: Given | None) -> Rows:
-        """A branch for each set of keys."""
-        if parts.around.attachments or parts.first is not None:
-            raise self._refuse(support.GROUPING_SETS, "", "grouping sets", "cube", "rollup")
+        """A branch for each set of keys; what asks for more than that of the groups is apart from them."""
+        operator, parts = self._joined_below(scope.operator, parts)
+        assert not parts.around.attachments
+        assert parts.first is None
+        scope = scope.over(operator)
         found = [tuple(self._resolve(k, scope) for k in keys) for keys in groupingsets.expand(node.args["group"])]
         every = {dialect.text(key): key for keys in found for key in keys}
         types = self._bench.types(scope.operator, [from_node(key) for key in every.values()])
@@ -278,7 +331,7 @@ class _Builder(FromClause):
         together = sets.distinct(union) if node.args.get("distinct") is not None else union
         return Rows(together, tuple(zip(parts.labels, together.names, strict=True)))
 
-    def _first_of(self, node: exp.Select, scope: Scope) -> First | None:
+    def _first_of(self, node: exp.Select, scope: Scope, around: Around) -> First | None:
         """What DISTINCT ON or LIMIT say, and the order that makes a row the first."""
         distinct = node.args.get("distinct")
         on = None if distinct is None else distinct.args.get("on")
@@ -288,8 +341,9 @@ class _Builder(FromClause):
         if on is not None and bounds is not None:
             raise self._refuse(support.DISTINCT_ON, "", "distinct on")
         order = node.args.get("order")
-        keys = [] if on is None else [self._resolve(part, scope) for part in on.expressions]
-        return First(keys, [] if order is None else [self._resolve(part, scope) for part in order.expressions], bounds)
+        keys = [] if on is None else [self._resolve(part, scope, around) for part in on.expressions]
+        parts = [] if order is None else order.expressions
+        return First(keys, [self._resolve(part, scope, around) for part in parts], bounds)
 
     def _bounds(self, node: exp.Expr) -> Bounds | None:
         """LIMIT and OFFSET; the first rows are known only in an order."""

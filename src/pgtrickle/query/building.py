@@ -60,6 +60,21 @@ class Around:
 
 
 @dataclass(frozen=True, slots=True)
+class Below:
+    """The rows that FROM and WHERE give a SELECT; `carried` are the values that it is built for, `given`.
+
+    Those of them that are `sought` are not NULL in any row.
+    """
+
+    scope: Scope
+    operator: Operator
+    names: Names
+    given: Given | None = None
+    carried: tuple[str, ...] = ()
+    sought: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class First:
     """The first row in `order` of each group of `keys` (DISTINCT ON), or the first rows of all (`bounds`: LIMIT)."""
 
@@ -122,14 +137,14 @@ class Building(ABC):
             if self._ordered and function not in ("count", "sum", "avg", "min", "max"):
                 raise self._refuse(support.SUBQUERY_ORDER, f"{function}()", "order by")
 
-    def _check_select(self, node: exp.Select, given: Given | None = None) -> None:
+    def _check_select(self, node: exp.Select) -> None:
         """Refuses the clauses that have no operator yet."""
         if node.args.get("windows"):
             raise self._refuse(support.WINDOW_FUNCTION, "", "over", "window")
         group = node.args.get("group")
         if group is not None and any(value for part, value in group.args.items() if part != "expressions"):
             raise self._refuse(support.GROUPING_SETS, "", "group by")
-        if node.args.get("from_") is None and not node.args.get("limit") and given is None:
+        if node.args.get("from_") is None and not self._analysis.sources:
             raise self._refuse(support.NO_FROM, "", "select")
         self._check_parts(node, _SELECT_PARTS)
 
@@ -173,7 +188,7 @@ class Building(ABC):
         """An expression over the tree's columns."""
 
     @abstractmethod
-    def _first_of(self, node: exp.Select, scope: Scope) -> First | None:
+    def _first_of(self, node: exp.Select, scope: Scope, around: Around) -> First | None:
         """What DISTINCT ON or LIMIT say."""
 
     @abstractmethod

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from sqlglot import exp
 
-from pgtrickle.query import dialect
+from pgtrickle.query import dialect, groupingsets, levels, sublinks
 from pgtrickle.query.analysis import Analysis
 
 GATHER = ("pg_catalog", "array_agg")
@@ -31,6 +31,14 @@ class Calls:
         walks = (node.walk(prune=lambda inner: isinstance(inner, exp.Query)) for node in nodes)
         return any(self.is_aggregate(part) for walk in walks for part in walk)
 
+    def groups(self, select: exp.Select, *, within: bool = False) -> bool:
+        """Whether an aggregate goes over the rows of a SELECT: called by itself, or (only, `within`) by a subquery."""
+        having, order = select.args.get("having"), select.args.get("order")
+        clauses = [*select.expressions, *(clause for clause in (having, order) if clause is not None)]
+        calls = (part for clause in clauses for part in clause.walk() if self.is_aggregate(part))
+        own = (call for call in calls if levels.owner(_whole(call)) is select)
+        return any(not within or levels.enclosing(call) is not select for call in own)
+
     def any_set(self, nodes: Iterable[exp.Expr]) -> bool:
         """Whether a function is called that returns a set, other than by a subquery within."""
         walks = (node.walk(prune=lambda inner: isinstance(inner, exp.Query)) for node in nodes)
@@ -47,16 +55,48 @@ class Calls:
     def aggregate_or_gather(self, node: exp.Expr) -> tuple[str, str] | None:
         return self.aggregate(node) or (GATHER if _name(node) == GATHER else None)
 
-    def count(self, query: exp.Expr) -> int:
-        """The number of aggregate calls, as PostgreSQL counts them: what ORDER BY repeats it stores once."""
+    def are(self, number: int, query: exp.Expr) -> bool:
+        """Whether the aggregate calls of a query are as many as PostgreSQL has counted.
+
+        What ORDER BY and its like repeat it stores once; from PostgreSQL 18 on, so it does with a key of GROUP BY,
+        wherever that stands.
+        """
+        return number in (self._count(query, keys_once=False), self._count(query, keys_once=True))
+
+    def _count(self, query: exp.Expr, *, keys_once: bool) -> int:
         query = query.copy()
-        for select in query.find_all(exp.Select):
-            order = select.args.get("order")
-            listed = {dialect.text(part.unalias().unnest()) for part in select.expressions}
-            for part in [] if order is None else list(order.expressions):
-                if dialect.text(part.this.unnest()) in listed:
+        for select in list(query.find_all(exp.Select)):
+            keys, sorted_by = groupingsets.keys(select.args.get("group")), _sorted_by(select)
+            known = {dialect.text(part.unalias().unnest()) for part in select.expressions}
+            asked = {dialect.text(key.unnest()) for key in keys if sublinks.asks(key)}
+            if keys_once and asked:
+                known -= asked
+                self._forget(select, asked)
+            for part in (*keys, *sorted_by):
+                text = dialect.text(part.unnest())
+                if text in known:
                     part.pop()
+                known.add(text)
         return sum(1 for part in query.walk() if self.is_aggregate(part))
+
+    def _forget(self, select: exp.Select, keys: Set[str]) -> None:
+        """Takes keys, given by their text, out of all but GROUP BY; an aggregate reads rows, which have them not."""
+        having = select.args.get("having")
+        for clause in [*select.expressions, *filter(None, (having, *_sorted_by(select)))]:
+            for part in list(clause.walk(prune=lambda node: self.aggregate(node) is not None)):
+                values = levels.enclosing(part) is select and sublinks.is_value(part)
+                if values and dialect.text(part.unnest()) in keys:
+                    part.pop()
+
+
+def _sorted_by(select: exp.Select) -> list[exp.Expr]:
+    """The expressions of ORDER BY and DISTINCT ON."""
+    order, distinct = select.args.get("order"), select.args.get("distinct")
+    on = None if distinct is None else distinct.args.get("on")
+    return [
+        *([] if order is None else (part.this for part in order.expressions)),
+        *([] if on is None else on.expressions),
+    ]
 
 
 def function_name(node: exp.Expr) -> str:
@@ -74,3 +114,10 @@ def _name(node: exp.Expr) -> tuple[str, str] | None:
     if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Anonymous):
         return node.this.name, node.expression.name
     return None
+
+
+def _whole(call: exp.Expr) -> exp.Expr:
+    """A call with its FILTER and WITHIN GROUP."""
+    while isinstance(call.parent, exp.Filter | exp.WithinGroup) and call.arg_key == "this":
+        call = call.parent
+    return call

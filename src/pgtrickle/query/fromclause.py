@@ -12,7 +12,7 @@ from pgtrickle.query.analysis import InlinedView
 from pgtrickle.query.building import Around, Names, Rows
 from pgtrickle.query.calls import function_name
 from pgtrickle.query.expression import from_node, reference
-from pgtrickle.query.lateral import Laterals
+from pgtrickle.query.lateral import Laterals, kept_where
 from pgtrickle.query.operators import (
     Aggregate,
     Expand,
@@ -40,8 +40,10 @@ class FromClause(Laterals):
 
     def _from(self, node: exp.Select, names: Names, start: Scope | None = None) -> Scope:
         first, joins = node.args.get("from_"), node.args.get("joins") or []
-        if start is None or first is None:
-            return start or self._joins(self._item(node.args["from_"].this, names), joins, names)
+        if first is None:
+            return start or self._nothing()
+        if start is None:
+            return self._joins(self._item(first.this, names), joins, names)
         if not all(map(_keeps_left, joins)):  # they would pad the rows of `start` too
             return self._crossed(start, self._joins(self._item(first.this, names), joins, names))
         return self._joins(start, [exp.Join(this=first.this.copy()), *joins], names)
@@ -115,6 +117,8 @@ class FromClause(Laterals):
         """A function or a subquery of the rows before it."""
         if join.args.get("using"):
             return self._lateral_using(scope, item, join, names)
+        if join.args.get("on") is not None and sublinks.asks(join.args["on"]):
+            return self._lateral_asking(scope, item, join, names)
         if isinstance(item.this, exp.Subquery):
             found = self._lateral_query(scope, item, join, names)
             return found or self._join(scope, self._item(item, names), join, names)
@@ -124,14 +128,27 @@ class FromClause(Laterals):
             raise self._refuse(support.LATERAL, "", "lateral", "apply")
         if side and not always:
             return self._lateral_if(scope, item, join, names)
-        call = tablefunctions.call_text(item, item.this, lambda node: self._resolve(node, scope))
+        around = Around(names)
+        call = tablefunctions.call_text(item, item.this, lambda node: self._resolve(node, scope, around))
+        operator = scope.operator
+        for attachment in around.attachments:
+            operator = self._attach(operator, attachment)
         labels = tablefunctions.labels(item, item.this)
-        made = tablefunctions.expand(self._bench, scope.operator, call, labels, outer=side == "LEFT")
+        made = tablefunctions.expand(self._bench, operator, call, labels, outer=side == "LEFT")
         own = Scope.of(made, list(zip(labels, (column.name for column in made.made), strict=True)), item.alias, [])
         both = Scope(made, scope.fields + own.fields, {**scope.names, **own.names})
         if on is None or always:
             return both
         return both.over(self._bench.filter(made, from_node(self._resolve(on, both))))
+
+    def _lateral_asking(self, scope: Scope, item: exp.Lateral, join: exp.Join, names: Names) -> Scope:
+        """LATERAL … ON that asks a subquery: it is a condition on the rows, or within LATERAL if others are padded."""
+        side = str(join.args.get("side") or "").upper()
+        if not side:
+            return self._filtered(self._lateral(scope, item, exp.Join(), names), join.args["on"], names)
+        if side != "LEFT":
+            return self._join(scope, self._item(item, names), join, names)
+        return self._lateral(scope, kept_where(item, join.args["on"]), exp.Join(side=side), names)
 
     def _lateral_using(self, scope: Scope, item: exp.Lateral, join: exp.Join, names: Names) -> Scope:
         """USING is ON of equal columns, which are then one."""
@@ -174,13 +191,15 @@ class FromClause(Laterals):
             case exp.Lateral() if isinstance(node.this, exp.Subquery):
                 rows = self._query(node.this, names)
                 return Scope.of(rows.operator, rows.outputs, node.alias, renamed)
+            case exp.Lateral() if tablefunctions.is_function(node.this):
+                return self._function(node, node.this, names)
             case exp.Lateral():
                 raise self._refuse(support.LATERAL, "", "lateral", "apply")
             case exp.Values():
                 rows = self._values(node)
                 return Scope.of(rows.operator, rows.outputs, node.alias, renamed)
             case exp.Unnest():
-                return self._function(node, node)
+                return self._function(node, node, names)
         raise self._refuse(support.TABLE_FUNCTION, type(node).__name__.upper(), type(node).__name__.lower())
 
     def _derived(self, node: exp.Subquery, names: Names, renamed: list[str]) -> Scope:
@@ -194,7 +213,7 @@ class FromClause(Laterals):
             scope = Scope.of(rows.operator, rows.outputs, node.alias, renamed)
             return self._joins(scope, node.args.get("joins") or [], names)
         if tablefunctions.is_function(node.this):
-            return self._joins(self._function(node, node.this), node.args.get("joins") or [], names)
+            return self._joins(self._function(node, node.this, names), node.args.get("joins") or [], names)
         if not isinstance(node.this, exp.Identifier):
             name = function_name(node.this) if node.this is not None else "ROWS FROM"
             raise self._refuse(support.TABLE_FUNCTION, name, name.lower())
@@ -250,10 +269,16 @@ class FromClause(Laterals):
         used = self._bench.exactly(rows.operator, items)
         return Rows(used, tuple(zip((label for label, _ in rows.outputs), used.names, strict=True)))
 
-    def _function(self, item: exp.Expr, function: exp.Expr) -> Scope:
-        """A function of constants."""
+    def _nothing(self) -> Scope:
+        """One row of which nothing is read: what a SELECT without FROM has."""
+        return Scope(tablefunctions.constant(self._bench, "(VALUES (0))", ["nothing"]), (), {})
+
+    def _function(self, item: exp.Expr, function: exp.Expr, names: Names) -> Scope:
+        """A function of constants, or of what subqueries answer."""
+        if sublinks.asks(function):
+            return self._lateral(self._nothing(), _as_function(item), exp.Join(), names)
         call = tablefunctions.call_text(item, function, lambda node: node)
-        if call.columns or function.find(exp.Query) is not None:
+        if call.columns:
             raise self._refuse(support.LATERAL, "", function_name(function))
         labels = tablefunctions.labels(item, function)
         rows = tablefunctions.constant(self._bench, call.sql, labels)
@@ -276,16 +301,28 @@ def _as_lateral(node: exp.Expr, scope: Scope) -> exp.Lateral | None:
     """The item as LATERAL, if it is or if it reads `scope`: in a subquery no word is needed for what is around it."""
     if isinstance(node, exp.Lateral):
         return node
-    function = node if isinstance(node, exp.Unnest) else node.this
     if isinstance(node, exp.Subquery) and (node.args.get("joins") or not isinstance(node.this, _QUERY)):
         return None
-    if not isinstance(node, exp.Subquery) and not tablefunctions.is_function(function):
+    if not isinstance(node, exp.Subquery) and not tablefunctions.is_function(_called(node)):
         return None
     if not given.read(node, scope):
         return None
+    if not isinstance(node, exp.Subquery):
+        return _as_function(node)
     alias = node.args.get("alias")
-    this = exp.Subquery(this=node.this.copy()) if isinstance(node, exp.Subquery) else function.copy()
-    return exp.Lateral(this=this, alias=alias and alias.copy(), ordinality=node.args.get("ordinality"))
+    return exp.Lateral(this=exp.Subquery(this=node.this.copy()), alias=alias and alias.copy())
+
+
+def _as_function(item: exp.Expr) -> exp.Lateral:
+    """A function in FROM as LATERAL."""
+    alias = item.args.get("alias")
+    ordinality = item.args.get("ordinality")
+    return exp.Lateral(this=_called(item).copy(), alias=alias and alias.copy(), ordinality=ordinality)
+
+
+def _called(item: exp.Expr) -> exp.Expr:
+    called: exp.Expr = item if isinstance(item, exp.Unnest) else item.this
+    return called
 
 
 def _unfolded(node: exp.Expr, names: Names, scope: Scope) -> exp.Expr:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from pgtrickle.query import sublinks
+from pgtrickle.query import levels, sublinks
 from pgtrickle.query.bench import Bench
 from pgtrickle.query.calls import Calls
 from pgtrickle.query.expression import reference
@@ -51,12 +51,6 @@ def read_below(query: exp.Expr, scope: Scope) -> set[str]:
     return {found for column in columns if (found := _found(column, scope, query)) is not None}
 
 
-def reads_only(node: exp.Expr, scope: Scope) -> bool:
-    """Whether an expression in a subquery reads columns, all of them of the query around it."""
-    columns = list(node.find_all(exp.Column))
-    return bool(columns) and all(_found(column, scope, node) is not None for column in columns)
-
-
 def never_null(query: exp.Expr, scope: Scope, calls: Calls) -> set[str]:
     """The columns of `scope` for which the query has no rows where they are NULL: it looks for what equals them."""
     query = sublinks.bare(query)
@@ -65,7 +59,7 @@ def never_null(query: exp.Expr, scope: Scope, calls: Calls) -> set[str]:
         return left & right if isinstance(query, exp.Union) else left if isinstance(query, exp.Except) else left | right
     if not isinstance(query, exp.Select):
         return set()
-    if query.args.get("having") is not None or calls.any_aggregate(query.expressions):
+    if query.args.get("having") is not None or calls.groups(query):
         group = query.args.get("group")
         if group is None or not all(isinstance(key, exp.Column) for key in group.expressions):
             return set()  # there may be a group over no rows
@@ -99,25 +93,10 @@ def _is_own(column: exp.Column, query: exp.Expr) -> bool:
     """
     node: exp.Expr | None = column
     while node is not None:
-        if isinstance(node, exp.Select) and column.table in _aliases(node):
+        if isinstance(node, exp.Select) and column.table in levels.aliases(node):
             return True
         node = None if node is query else node.parent
     return False
-
-
-def _aliases(select: exp.Select) -> set[str]:
-    """The names of what a SELECT has in its FROM, in parentheses or not."""
-    first = select.args.get("from_")
-    items = [*([] if first is None else [first.this]), *(join.this for join in select.args.get("joins") or [])]
-    found: set[str] = set()
-    while items:
-        item = items.pop()
-        items += [join.this for join in item.args.get("joins") or []]
-        if item.alias_or_name:
-            found.add(item.alias_or_name)
-        elif isinstance(item, exp.Subquery):
-            items.append(item.this)
-    return found
 
 
 def _is_below(column: exp.Column, query: exp.Expr) -> bool:

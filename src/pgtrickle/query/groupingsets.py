@@ -31,6 +31,11 @@ def expand(group: exp.Group) -> list[Keys]:
     return [tuple(keys.values()) for keys in sets]
 
 
+def keys(group: exp.Group | None) -> list[exp.Expr]:
+    """All keys of a GROUP BY, if there is one, as often as they are written."""
+    return [] if group is None else list({id(key): key for keys in expand(group) for key in keys}.values())
+
+
 def _sets(node: exp.Expr) -> list[Keys]:
     items = [_item(part) for part in node.expressions] if isinstance(node, exp.Rollup | exp.Cube) else []
     match node:

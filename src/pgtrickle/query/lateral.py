@@ -168,6 +168,23 @@ def _labels(query: exp.Expr) -> list[str]:
     return [part.alias_or_name for part in query.expressions]
 
 
+def kept_where(item: exp.Lateral, on: exp.Expr) -> exp.Lateral:
+    """LATERAL with those of its rows that fulfil a condition, under the same names."""
+    alias = item.args.get("alias")
+    renamed = [] if alias is None else [column.name for column in alias.columns]
+    is_function = tablefunctions.is_function(item.this)
+    labels = tablefunctions.labels(item, item.this) if is_function else _labels(sublinks.bare(item.this))
+    names = [*renamed, *labels[len(renamed) :]]
+    columns = [exp.column(*(exp.to_identifier(part, quoted=True) for part in (name, item.alias))) for name in names]
+    query = exp.Select(
+        expressions=[exp.Alias(this=column, alias=column.this.copy()) for column in columns],
+        from_=exp.From(this=item.copy()),
+        where=exp.Where(this=on.copy()),
+    )
+    called = exp.TableAlias(this=exp.to_identifier(item.alias, quoted=True))
+    return exp.Lateral(this=exp.Subquery(this=query), alias=called)
+
+
 def _always(on: exp.Expr) -> bool:
     return on.unnest() == exp.true()
 

@@ -55,7 +55,6 @@ class PerKey(Resolving):
         query = sublinks.bare(query)
         if not given.read(query, scope):
             return None
-        self._check_calls(query, scope)
         if isinstance(query, exp.Select) and self._reads_in_where(query, scope):
             return self._select_by_key(query, scope, names)
         found = self._set_by_key(query, scope, names) if isinstance(query, exp.SetOperation) else None
@@ -109,8 +108,8 @@ class PerKey(Resolving):
     def _reads_in_where(self, query: exp.Select, scope: Scope) -> bool:
         """Whether the query's own clauses read the query around it, and none that must be built for a value each."""
         group, having, distinct = (query.args.get(part) for part in ("group", "having", "distinct"))
-        above = [*query.expressions, *([] if having is None else [having])]
-        grouped = having is not None or self._calls.any_aggregate(query.expressions)
+        above = [*query.expressions, *filter(None, (group, having, query.args.get("order")))]
+        grouped = having is not None or self._calls.groups(query)
         return (
             query.args.get("from_") is not None
             and not given.read_below(query, scope)
@@ -144,13 +143,13 @@ class PerKey(Resolving):
         """What stands above the rows, its subqueries joined to them."""
         around = Around(names)
         selected = [self._resolve(part.unalias(), inside, around) for part in query.expressions]
+        first = self._first_of(query, inside, around)
         operator = inside.operator
         for attachment in around.attachments:
             operator = self._attach(operator, attachment)
         group, having = query.args.get("group"), query.args.get("having")
         keys = [] if group is None else [self._resolve(key, inside) for key in group.expressions]
         conditions = [] if having is None else conjunct_nodes(self._resolve(having.this, inside))
-        first = self._first_of(query, inside)
         on, order = ([], []) if first is None else (first.keys, first.order)
         self._ordered |= query.args.get("order") is not None
         return _Above(selected, conditions, keys, on, order, []), first, inside.over(operator)

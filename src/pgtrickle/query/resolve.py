@@ -89,7 +89,12 @@ class Resolving(Building):
             around.attachments.extend(found)
             return answer
         if isinstance(node, exp.Subquery) and isinstance(sublinks.bare(node), exp.Query):
-            return self._scalar(sublinks.bare(node), scope, around)
+            (value,) = self._values_of(sublinks.bare(node), scope, around)
+            return value
+        row = sublinks.row_query(node)
+        if row is not None:
+            operands = [self._resolve(operand, scope, around) for operand in node.this.expressions]
+            return sublinks.compared_rows(node, operands, self._values_of(row, scope, around))
         query = sublinks.array_query(node)
         return None if query is None else self._array(query, scope, around)
 
@@ -112,7 +117,7 @@ class Resolving(Building):
         except scalar.NotGroupedError as what:
             raise self._refuse(support.SUBQUERY, str(what)) from what
         around.attachments.append(found.attachment)
-        return found.value
+        return found.values[0]
 
     def _inner(self, query: exp.Expr, scope: Scope, names: Names, *, listed: bool = True) -> Inner:
         """A subquery of IN, ANY or ALL, or of EXISTS, which does not look at the select list (`listed`)."""
@@ -160,7 +165,7 @@ class Resolving(Building):
         """Whether the query selects rows as FROM and WHERE give them."""
         if any(value for part, value in query.args.items() if part not in _PLAIN_SELECT):
             return False
-        calls = self._calls.any_aggregate(query.expressions) or self._calls.any_set(query.expressions)
+        calls = self._calls.groups(query) or self._calls.any_set(query.expressions)
         return query.args.get("from_") is not None and not calls
 
     def _correlated(self, query: exp.Select, scope: Scope, names: Names) -> tuple[Scope, list[exp.Expr]]:
@@ -182,48 +187,40 @@ class Resolving(Building):
                     correlated.append(condition)
         return inside.over(operator), correlated
 
-    def _scalar(self, query: exp.Expr, scope: Scope, around: Around) -> exp.Expr:
-        """A subquery that is one value."""
+    def _values_of(self, query: exp.Expr, scope: Scope, around: Around) -> list[exp.Expr]:
+        """A subquery that is one value, or one row of them."""
         names = self._with(query, around.names)
         try:
             if isinstance(query, exp.Select) and self._is_one_group(query) and self._is_flat(query, scope):
                 self._check_select(query)
-                self._check_calls(query, scope)
                 inside, correlated = self._correlated(query, scope, names)
-                selected = self._resolve(query.expressions[0].unalias(), inside)
+                selected = [self._resolve(part.unalias(), inside) for part in query.expressions]
                 keyed = self._keyed(inside.operator, correlated, scope, self._read_by_calls(selected, inside))
-                found = scalar.value(self._bench, self._calls, keyed, keyed.inside(selected))
+                found = scalar.values(self._bench, self._calls, keyed, [keyed.inside(part) for part in selected])
             else:
                 inner = self._inner(query, scope, names)
                 keyed = inner.keyed or self._keyed(inner.operator, list(inner.correlated), scope, set())
                 one_each = inner.keyed is not None and isinstance(query, exp.Select) and self._is_one_group(query)
                 found = (
-                    scalar.value_of_each(keyed, inner.outputs[0])
+                    scalar.values_of_each(keyed, inner.outputs)
                     if one_each
-                    else scalar.only_value(self._bench, self._calls, keyed, inner.outputs[0])
+                    else scalar.only_values(self._bench, self._calls, keyed, inner.outputs)
                 )
         except scalar.NotGroupedError as what:
             raise self._refuse(support.SUBQUERY, str(what)) from what
         self._check_order(found.functions)
         around.attachments.append(found.attachment)
-        return found.value
+        return found.values
 
-    def _check_calls(self, query: exp.Expr, scope: Scope) -> None:
-        """Refuses an aggregate that reads nothing but the query around: it is one of that query, not of this one."""
-        calls = (part for part in query.walk() if self._calls.aggregate(part) is not None)
-        whole = (call for call in calls if not isinstance(call.parent, exp.Filter | exp.WithinGroup | exp.Dot))
-        if any(given.reads_only(call, scope) for call in whole):
-            raise self._refuse(support.SUBQUERY, "an aggregate of the query around a subquery, within that,")
-
-    def _read_by_calls(self, node: exp.Expr, inside: Scope) -> set[str]:
+    def _read_by_calls(self, nodes: list[exp.Expr], inside: Scope) -> set[str]:
         """The columns of the query around that aggregate calls read."""
-        calls = [part for part in node.walk() if self._calls.aggregate(part) is not None]
+        calls = [part for node in nodes for part in node.walk() if self._calls.aggregate(part) is not None]
         return columns_of(calls) - set(inside.operator.names)
 
     def _is_one_group(self, query: exp.Select) -> bool:
         """Whether the query is sure to have one row: aggregates of all its rows."""
         rest = ("group", "having", "distinct", "limit", "offset", "fetch")
-        return self._calls.any_aggregate(query.expressions) and not any(query.args.get(part) for part in rest)
+        return self._calls.groups(query) and not any(query.args.get(part) for part in rest)
 
     def _check_expression(self, node: exp.Expr, *, sets: bool) -> None:
         if isinstance(node, exp.Window):

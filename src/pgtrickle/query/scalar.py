@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from pgtrickle.model import PgType
 from pgtrickle.query import dialect
 from pgtrickle.query.bench import Bench
 from pgtrickle.query.calls import Calls
@@ -31,41 +32,51 @@ class NotGroupedError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
-    """A scalar subquery: what to join, its value over the joined columns, and the aggregates it calls."""
+class Values:
+    """A scalar or row subquery: what to join, its values over the joined columns, and the aggregates it calls."""
 
     attachment: Attachment
-    value: exp.Expr
-    functions: tuple[str, ...]
+    values: list[exp.Expr]
+    functions: tuple[str, ...] = ()
 
 
-def value(bench: Bench, calls: Calls, keyed: Keyed, selected: exp.Expr) -> Value:
-    """The value of `selected`, which calls aggregates over the rows of `keyed`; raises NotGroupedError."""
-    outside = {c.name for node in (selected, *(key.outside for key in keyed.keys)) for c in node.find_all(exp.Column)}
+def values(bench: Bench, calls: Calls, keyed: Keyed, selected: Sequence[exp.Expr]) -> Values:
+    """The values of `selected`, which call aggregates over the rows of `keyed`; raises NotGroupedError."""
+    outside = {c.name for node in (*selected, *(key.outside for key in keyed.keys)) for c in node.find_all(exp.Column)}
     external = frozenset(outside - set(keyed.operator.names))
     grouping = Grouping(bench, keyed.operator, calls.aggregate_or_gather, external)
     keys = [column_node(key.name) for key in keyed.keys]
-    aggregate, (found, *groups) = grouping.build(keys, [selected, *keys])
-    functions = tuple(grouping.functions())
-    if not keys:
-        return Value(Attachment(aggregate, None, Join.CROSS), exp.Paren(this=found), functions)
-    padded = over_nothing(aggregate, keyed.outside(found, groups))
-    return Value(Attachment(aggregate, keyed.condition(groups), Join.LEFT), exp.Paren(this=padded), functions)
+    aggregate, rewritten = grouping.build(keys, [*selected, *keys])
+    found, groups = rewritten[: len(selected)], rewritten[len(selected) :]
+    attachment = Attachment(aggregate, None, Join.CROSS)
+    if keys:
+        found = [over_nothing(aggregate, keyed.outside(node, groups)) for node in found]
+        attachment = Attachment(aggregate, keyed.condition(groups), Join.LEFT)
+    return Values(attachment, [exp.Paren(this=node) for node in found], tuple(grouping.functions()))
 
 
-def only_value(bench: Bench, calls: Calls, keyed: Keyed, name: str) -> Value:
-    """The value, in the column `name`, of a subquery that has one row, or none; raises NotGroupedError."""
-    type_ = next(column.type for column in keyed.operator.columns if column.name == name)
-    element = f"{reference(name).sql}::text" if type_.is_array else reference(name).sql  # arrays do not nest
-    gathered = value(bench, calls, keyed, dialect.parse_expression(f"array_agg({element})"))
-    only = f"((SELECT unnest({dialect.text(gathered.value)}))::{type_.name})"  # arrays forget the 10 of varchar(10)
-    return Value(gathered.attachment, dialect.parse_expression(only), ())
+def only_values(bench: Bench, calls: Calls, keyed: Keyed, names: Sequence[str]) -> Values:
+    """The values, in the columns `names`, of a subquery that has one row, or none; raises NotGroupedError."""
+    columns = {column.name: column.type for column in keyed.operator.columns}
+    types = [columns[name] for name in names]
+    elements = [_element(name, type_) for name, type_ in zip(names, types, strict=True)]
+    gathered = values(bench, calls, keyed, [dialect.parse_expression(f"array_agg({each})") for each in elements])
+    only = [
+        f"((SELECT unnest({dialect.text(value)}))::{type_.name})"  # arrays forget the 10 of varchar(10)
+        for value, type_ in zip(gathered.values, types, strict=True)
+    ]
+    return Values(gathered.attachment, [dialect.parse_expression(value) for value in only])
 
 
-def value_of_each(keyed: Keyed, name: str) -> Value:
-    """The value, in the column `name`, of a subquery that has just one row for each key there may be."""
+def _element(name: str, type_: PgType) -> str:
+    """A value that an array may hold: arrays do not nest."""
+    return f"{reference(name).sql}::text" if type_.is_array else reference(name).sql
+
+
+def values_of_each(keyed: Keyed, names: Sequence[str]) -> Values:
+    """The values, in the columns `names`, of a subquery that has just one row for each key there may be."""
     condition = keyed.condition([column_node(key.name) for key in keyed.keys])
-    return Value(Attachment(keyed.operator, condition, Join.CROSS), column_node(name), ())
+    return Values(Attachment(keyed.operator, condition, Join.CROSS), [column_node(name) for name in names])
 
 
 def with_its_order(query: exp.Expr) -> exp.Expr:
@@ -85,16 +96,16 @@ def places(query: exp.Expr) -> list[tuple[exp.Ordered, int]]:
     return [(part, place if select else 0) for place, part in enumerate(query.args["order"].expressions, start=1)]
 
 
-def array(bench: Bench, calls: Calls, keyed: Keyed, name: str, order: Sequence[exp.Expr]) -> Value:
+def array(bench: Bench, calls: Calls, keyed: Keyed, name: str, order: Sequence[exp.Expr]) -> Values:
     """ARRAY(…): the values of the column `name` in this order, ties by themselves; empty over no rows."""
     listed = ", ".join([*(dialect.text(part) for part in order), reference(name).sql])
-    gathered = value(
-        bench, calls, keyed, dialect.parse_expression(f"array_agg({reference(name).sql} ORDER BY {listed})")
+    gathered = values(
+        bench, calls, keyed, [dialect.parse_expression(f"array_agg({reference(name).sql} ORDER BY {listed})")]
     )
     type_ = next(column.type for column in keyed.operator.columns if column.name == name)
-    filled = f"COALESCE({dialect.text(gathered.value)}, '{{}}')"
+    filled = f"COALESCE({dialect.text(gathered.values[0])}, '{{}}')"
     typed = filled if type_.is_array else f"{filled}::{type_.name}[]"  # arrays forget the 10 of varchar(10)
-    return Value(gathered.attachment, exp.Paren(this=dialect.parse_expression(typed)), ())
+    return Values(gathered.attachment, [exp.Paren(this=dialect.parse_expression(typed))])
 
 
 def over_nothing(aggregate: Aggregate, node: exp.Expr) -> exp.Expr:

@@ -22,6 +22,8 @@ from pgtrickle.query.operators import InnerJoin, LeftJoin, Match, MatchKind, Ope
 
 _BOOLEAN = PgType(16, "boolean")
 _RECORD, _FIRST_USER_OID = 2249, 16384
+_ASKING = frozenset({"ANY", "ALL", "ARRAY", "EXISTS"})
+_ASKED = (exp.Any, exp.All, exp.Exists, exp.From, exp.Join, exp.Lateral, exp.SetOperation, exp.Subquery)
 
 
 class Join(Enum):
@@ -111,6 +113,23 @@ def spelled_out(query: exp.Expr) -> exp.Expr:
     return query.transform(replace)
 
 
+def row_query(node: exp.Expr) -> exp.Expr | None:
+    """The query of (a, b) = (SELECT x, y …), of which one row is wanted, or none."""
+    if not isinstance(node, exp.Binary) or not isinstance(node.this, exp.Tuple):
+        return None
+    query = bare(node.expression)
+    return query if isinstance(query, exp.Query) else None
+
+
+def compared_rows(node: exp.Expr, operands: Sequence[exp.Expr], values: Sequence[exp.Expr]) -> exp.Expr:
+    """The comparison `node` makes, of these; by = it is one of each column, so that rows are found by key."""
+    if type(node) is exp.EQ:
+        pairs = zip(operands, values, strict=True)
+        return exp.Paren(this=exp.and_(*(exp.EQ(this=exp.Paren(this=one), expression=other) for one, other in pairs)))
+    one, other = (exp.Tuple(expressions=list(side)) for side in (operands, values))
+    return exp.Paren(this=type(node)(this=one, expression=other))
+
+
 def array_query(node: exp.Expr) -> exp.Expr | None:
     """The query of ARRAY(SELECT …)."""
     return _called("ARRAY", node)
@@ -130,6 +149,25 @@ def _called(name: str, node: exp.Expr) -> exp.Expr | None:
 def asks(node: exp.Expr) -> bool:
     """Whether there is a subquery in an expression."""
     return node.find(exp.Query, exp.Values) is not None
+
+
+def is_value(node: exp.Expr) -> bool:
+    """Whether a node is an expression, not a query that one asks, nor one in FROM."""
+    if not isinstance(node, exp.Subquery):
+        return not isinstance(node, exp.Query)
+    inner: exp.Expr = node
+    while isinstance(inner.parent, exp.Paren):
+        inner = inner.parent
+    above = inner.parent
+    if isinstance(above, exp.In):
+        return inner.arg_key == "this"
+    named = isinstance(above, exp.Anonymous) and above.name.upper() in _ASKING
+    return not named and not isinstance(above, _ASKED)
+
+
+def as_value(node: exp.Expr) -> exp.Expr:
+    """An expression, or a query as one."""
+    return exp.Subquery(this=node.copy()) if isinstance(node, exp.Query) and not is_value(node) else node
 
 
 def bare(node: exp.Expr) -> exp.Expr:

@@ -71,7 +71,7 @@ TABLESAMPLE = Gap("PT232", "TABLESAMPLE cannot be maintained incrementally")
 WHOLE_ROW = Gap("PT233", "a whole-row reference to {name} cannot be maintained incrementally", "name the columns")
 SYSTEM_COLUMN = Gap("PT234", "system column {name} cannot be maintained incrementally")
 VALUES = Gap("PT235", "VALUES of expressions cannot be maintained incrementally yet", "put the rows in a table")
-NO_FROM = Gap("PT236", "a SELECT without FROM reads no table, so there is nothing to maintain")
+NO_FROM = Gap("PT236", "a SELECT without FROM that reads no table: there is nothing to maintain")
 ONLY = Gap("PT237", "ONLY {name} cannot be maintained incrementally")
 SUBQUERY_ORDER = Gap(
     "PT238",

@@ -1,0 +1,125 @@
+"""A SELECT over its groups, apart from the one that makes them; and GROUP BY of what a subquery answers. Pure; a part
+of `build.py`.
+
+    SELECT f(k, max(v)) FROM t GROUP BY k HAVING h(k)    =    SELECT f(g.k, g.m) FROM g WHERE h(g.k)
+                                                              g = SELECT k, max(v) AS m FROM t GROUP BY k
+
+So a subquery in f or h may read all of a group: an aggregate of the query around it, a key that a grouping set leaves
+out and that is NULL there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Set
+
+from sqlglot import exp
+
+from pgtrickle.query import dialect, groupingsets, levels, sublinks
+from pgtrickle.query.calls import Calls
+from pgtrickle.query.scope import Scope
+
+#: What columns of groups, and of the rows they are made of, are called by; no name in PostgreSQL has such a character.
+ALIAS = "groups\0"
+
+_ABOVE = ("expressions", "having", "order", "distinct")
+
+
+def text(node: exp.Expr) -> str:
+    """What a key looks like wherever it stands, in parentheses or not."""
+    return dialect.text(sublinks.bare(node))
+
+
+def called(select: exp.Select, names: Mapping[str, str], calls: Calls) -> exp.Select:
+    """A SELECT in which some keys, given by their text, are columns already; aggregates read their rows as before."""
+    select = select.copy()
+
+    def replace(part: exp.Expr) -> exp.Expr:
+        if calls.aggregate(part) is not None:
+            return part.copy()  # a copy is not looked into
+        return _column(names[text(part)]) if _is_in(part, select) and text(part) in names else part
+
+    _rewrite(select, (*_ABOVE, "group"), replace)
+    return select
+
+
+def stands_within(select: exp.Select, keys: Set[str], calls: Calls) -> bool:
+    """Whether keys, given by their text, stand in HAVING or are a part of what is selected or sorted by.
+
+    There PostgreSQL before 18 asks a subquery anew, where a grouping set that leaves the key out has NULL.
+    """
+    having, order, distinct = (select.args.get(clause) for clause in ("having", "order", "distinct"))
+    sorted_by = [] if order is None else [part.this for part in order.expressions]
+    on = [] if distinct is None or distinct.args.get("on") is None else distinct.args["on"].expressions
+    wholes = [*(part.unalias() for part in select.expressions), *sorted_by, *on]
+    parts = [*(part for part in wholes if text(part) not in keys), *([] if having is None else [having.this])]
+    walks = (part.walk(prune=lambda node: calls.aggregate(node) is not None or _is_grouping(node)) for part in parts)
+    return any(_is_in(node, select) and text(node) in keys for walk in walks for node in walk)
+
+
+def apart(
+    select: exp.Select, calls: Calls, name: Callable[[], str], scope: Scope, own: Set[str]
+) -> tuple[exp.Select, exp.Select]:
+    """What is above the groups of a SELECT, and the SELECT that makes them; `own` are keys that `called` has named."""
+    above = select.copy()
+    keys = groupingsets.keys(select.args.get("group"))
+    computed = {text(key) for key in keys if not isinstance(key, exp.Column)}
+    shown: dict[str, exp.Alias] = {}
+
+    def show(part: exp.Expr, known_as: str | None) -> exp.Column:
+        what = known_as or text(part)
+        if what not in shown:
+            shown[what] = _alias(part.copy(), name())
+        return _column(shown[what].alias)
+
+    def replace(part: exp.Expr) -> exp.Expr:
+        if isinstance(part, exp.Column):
+            is_own = part.name in own if part.table == ALIAS else levels.reader(part) is above
+            return show(part, scope.find(part.table or None, part.name)) if is_own else part
+        is_call = calls.aggregate(part) is not None and levels.owner(part) is above
+        is_key = bool(computed) and _is_in(part, above) and text(part) in computed
+        return show(part, None) if is_call or is_key or _is_grouping_of(part, above) else part
+
+    _rewrite(above, _ABOVE, replace)
+    having = above.args.get("having")
+    above.set("where", having and exp.Where(this=having.this))
+    for clause in ("from_", "joins", "group", "having", "with_"):
+        above.set(clause, None)
+    below = select.copy()
+    for clause in ("having", "order", "distinct", "limit", "offset", "with_"):
+        below.set(clause, None)
+    below.set("expressions", list(shown.values()) or [_alias(exp.Literal.number(1), name())])
+    return above, below
+
+
+def _rewrite(select: exp.Select, clauses: Iterable[str], replace: Callable[[exp.Expr], exp.Expr]) -> None:
+    """Replaces parts of some clauses, in place; what the output calls its columns stays."""
+    for clause in clauses:
+        found = select.args.get(clause)
+        if clause == "expressions":
+            parts = [(part.unalias().transform(replace, copy=False), part.alias_or_name) for part in select.expressions]
+            select.set(clause, [_alias(part, label) if label else part for part, label in parts])
+        elif found is not None:
+            found.transform(replace, copy=False)
+
+
+def _column(name: str) -> exp.Column:
+    return exp.column(exp.to_identifier(name, quoted=True), exp.to_identifier(ALIAS, quoted=True))
+
+
+def _alias(node: exp.Expr, label: str) -> exp.Alias:
+    return exp.Alias(this=node, alias=exp.to_identifier(label, quoted=True))
+
+
+def _is_in(node: exp.Expr, select: exp.Select) -> bool:
+    """Whether a node is an expression of the SELECT itself, not of a query within."""
+    return sublinks.is_value(node) and levels.enclosing(node) is select
+
+
+def _is_grouping(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Anonymous) and node.name == "GROUPING"
+
+
+def _is_grouping_of(node: exp.Expr, select: exp.Select) -> bool:
+    """Whether it is GROUPING(…) of the keys of a SELECT; those that are named are of no FROM in the text."""
+    owner = levels.owner(node) if _is_grouping(node) else None
+    return _is_grouping(node) and (owner is None or owner is select)
