@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from pgtrickle.query import given, scalar, sublinks, support, topk
+from pgtrickle.query import given, ofrow, scalar, sublinks, support, topk
 from pgtrickle.query.building import Around, Building, Names
 from pgtrickle.query.calls import function_name
-from pgtrickle.query.expression import column_node, conjunct_nodes, from_node
+from pgtrickle.query.expression import column_node, conjunct_nodes, from_node, tree_columns
 from pgtrickle.query.keyed import Keyed
 from pgtrickle.query.operators import Operator
 from pgtrickle.query.scope import Scope
@@ -51,6 +51,10 @@ class Resolving(Building):
         """
 
         def replace(part: exp.Expr) -> exp.Expr:
+            if self._is_answered(part, scope):
+                return ofrow.resolved(part, scope)
+            if self._is_answered(sublinks.asked(part), scope):
+                return part
             if around is not None:
                 answer = self._answer(part, scope, around)
                 if answer is not None:
@@ -67,11 +71,15 @@ class Resolving(Building):
 
         return node.copy().transform(replace)
 
+    def _is_answered(self, query: exp.Expr | None, scope: Scope) -> bool:
+        """Whether it is a query that stays in the expression it stands in, since it reads no table."""
+        return isinstance(query, exp.Query | exp.Values) and ofrow.is_answered(query, scope, self._calls)
+
     def _asked(self, part: exp.Expr, scope: Scope, around: Around) -> list[exp.Expr]:
         """A conjunct of WHERE that holds a subquery: what is left to filter by once the attachments are joined."""
         node, isnt = sublinks.negated(part)
         test = sublinks.recognise(node)
-        if test is None:
+        if test is None or self._is_answered(test.query, scope):
             return conjunct_nodes(self._resolve(part, scope, around))
         operands = [self._resolve(operand, scope, around) for operand in test.operands]
         inner = self._inner(test.query, scope, around.names, listed=bool(test.operands))
@@ -186,7 +194,7 @@ class Resolving(Building):
         """A subquery that is one value."""
         names = self._with(query, around.names)
         try:
-            if isinstance(query, exp.Select) and self._is_one_group(query) and self._is_flat(query, scope):
+            if isinstance(query, exp.Select) and self._groups_rows(query) and self._is_flat(query, scope):
                 self._check_select(query)
                 self._check_calls(query, scope)
                 inside, correlated = self._correlated(query, scope, names)
@@ -210,9 +218,7 @@ class Resolving(Building):
 
     def _check_calls(self, query: exp.Expr, scope: Scope) -> None:
         """Refuses an aggregate that reads nothing but the query around: it is one of that query, not of this one."""
-        calls = (part for part in query.walk() if self._calls.aggregate(part) is not None)
-        whole = (call for call in calls if not isinstance(call.parent, exp.Filter | exp.WithinGroup | exp.Dot))
-        if any(given.reads_only(call, scope) for call in whole):
+        if any(given.reads_only(call, scope) for call in self._calls.whole_aggregates(query)):
             raise self._refuse(support.SUBQUERY, "an aggregate of the query around a subquery, within that,")
 
     def _read_by_calls(self, node: exp.Expr, inside: Scope) -> set[str]:
@@ -224,6 +230,10 @@ class Resolving(Building):
         """Whether the query is sure to have one row: aggregates of all its rows."""
         rest = ("group", "having", "distinct", "limit", "offset", "fetch")
         return self._calls.any_aggregate(query.expressions) and not any(query.args.get(part) for part in rest)
+
+    def _groups_rows(self, query: exp.Select) -> bool:
+        """Whether it is aggregates of all rows of its FROM."""
+        return query.args.get("from_") is not None and self._is_one_group(query)
 
     def _check_expression(self, node: exp.Expr, *, sets: bool) -> None:
         if isinstance(node, exp.Window):
@@ -240,4 +250,4 @@ class Resolving(Building):
 
 def columns_of(nodes: Iterable[exp.Expr]) -> set[str]:
     """The tree's columns that expressions read."""
-    return {column.name for node in nodes for column in node.find_all(exp.Column)}
+    return {column.name for node in nodes for column in tree_columns(node)}

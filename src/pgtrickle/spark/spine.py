@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pgtrickle.delta.algebra import After, Before, Plus
 from pgtrickle.model import Expr
 from pgtrickle.postgres.weighted import Step, both, chain, rename
+from pgtrickle.query.expression import conjunction, conjuncts
 from pgtrickle.query.operators import Aggregate, Equality, InnerJoin, Operator, TopK, UnionAll, walk
 
 
@@ -105,7 +106,7 @@ def halves(met: Meeting) -> tuple[Meeting, Meeting]:
     keys = tuple(e for e in met.on.equalities if set(e.right.columns) <= set(near.names))
     condition = both(met.on.condition, operand.condition)
     return (
-        Meeting(version(near.columns, near), On(_all_hold(keys), keys)),
+        Meeting(version(near.columns, near), On(_about(met.on.condition, keys), keys)),
         Meeting(version(far.columns, far), On(condition, equalities)),
     )
 
@@ -114,9 +115,8 @@ def flipped(equalities: tuple[Equality, ...]) -> tuple[Equality, ...]:
     return tuple(Equality(equality.right, equality.left) for equality in equalities)
 
 
-def _all_hold(equalities: tuple[Equality, ...]) -> Expr | None:
-    condition: Expr | None = None
-    for equality in equalities:
-        columns = equality.left.columns + equality.right.columns
-        condition = both(condition, Expr(f"{equality.left.sql} = {equality.right.sql}", columns))
-    return condition
+def _about(condition: Expr | None, keys: tuple[Equality, ...]) -> Expr | None:
+    """The part of a condition that reads nothing but what `keys` compare: these, and what is said of NULLs in them."""
+    read = {name for key in keys for side in (key.left, key.right) for name in side.columns}
+    parts = () if condition is None else conjuncts(condition)
+    return conjunction(part for part in parts if part.columns and read.issuperset(part.columns))
