@@ -17,11 +17,11 @@ IDLE_SECONDS = 11  # after ten, a session that has gone idle tells what it has r
 EACH = {
     "with_query": "SELECT t.id, (WITH w AS (SELECT r.v FROM r WHERE r.k = t.k) SELECT count(*) FROM w) AS n FROM t",
     "derived": "SELECT t.id, (SELECT sum(q.v) FROM (SELECT r.v FROM r WHERE r.k = t.k) q) AS s FROM t",
-    "having": "SELECT t.id FROM t WHERE EXISTS (SELECT FROM (SELECT r.v FROM r WHERE r.k = t.k) q HAVING count(*) > 5)",
-    "lateral": "SELECT t.id, q.n FROM t, LATERAL (SELECT count(*) AS n FROM (SELECT r.v FROM r WHERE r.k = t.k) w) q",
+    "with_having": "SELECT t.id FROM t WHERE EXISTS (SELECT FROM (SELECT r.v FROM r WHERE r.k = t.k) q HAVING count(*) > 5)",
+    "beside": "SELECT t.id, q.n FROM t, LATERAL (SELECT count(*) AS n FROM (SELECT r.v FROM r WHERE r.k = t.k) w) q",
     "two_levels": "SELECT t.id, (SELECT count(*) FROM r WHERE r.k = t.k AND EXISTS "
     "(SELECT FROM s WHERE s.k = r.k AND s.v > t.k)) AS n FROM t",
-    "union": "SELECT t.id, q.x FROM t, LATERAL (SELECT r.v AS x FROM r WHERE r.k = t.k UNION ALL SELECT t.k) q",
+    "unions": "SELECT t.id, q.x FROM t, LATERAL (SELECT r.v AS x FROM r WHERE r.k = t.k UNION ALL SELECT t.k) q",
     "right_join": "SELECT t.id, (SELECT count(*) FROM (SELECT r.v FROM r WHERE r.k = t.k) a RIGHT JOIN "
     "(SELECT s.v FROM s WHERE s.k = t.k) b ON b.v = a.v) AS n FROM t",
 }
