@@ -99,7 +99,7 @@ REFUSED = (
         "line 1, column 55",
     ),
     (
-        "SELECT c.id, (SELECT rank(3) WITHIN GROUP (ORDER BY o.id) FROM orders o WHERE o.customer = c.id) FROM customers c",
+        "SELECT c.id, (SELECT rank(3) WITHIN GROUP (ORDER BY o.id) FROM orders o WHERE o.id = c.id) FROM customers c",
         support.SUBQUERY,
         "line 1, column 14",
     ),

@@ -17,7 +17,8 @@ IDLE_SECONDS = 11  # after ten, a session that has gone idle tells what it has r
 EACH = {
     "with_query": "SELECT t.id, (WITH w AS (SELECT r.v FROM r WHERE r.k = t.k) SELECT count(*) FROM w) AS n FROM t",
     "derived": "SELECT t.id, (SELECT sum(q.v) FROM (SELECT r.v FROM r WHERE r.k = t.k) q) AS s FROM t",
-    "with_having": "SELECT t.id FROM t WHERE EXISTS (SELECT FROM (SELECT r.v FROM r WHERE r.k = t.k) q HAVING count(*) > 5)",
+    "with_having": "SELECT t.id FROM t WHERE EXISTS "
+    "(SELECT FROM (SELECT r.v FROM r WHERE r.k = t.k) q HAVING count(*) > 5)",
     "beside": "SELECT t.id, q.n FROM t, LATERAL (SELECT count(*) AS n FROM (SELECT r.v FROM r WHERE r.k = t.k) w) q",
     "two_levels": "SELECT t.id, (SELECT count(*) FROM r WHERE r.k = t.k AND EXISTS "
     "(SELECT FROM s WHERE s.k = r.k AND s.v > t.k)) AS n FROM t",
