@@ -116,11 +116,18 @@ def _item(item: exp.Expr, row: Row) -> list[dict[str, Any]]:
     alias = item.args["alias"]
     names = [column.name for column in alias.columns]
     offset = core.args.get("offset")
-    names += [offset.name] if isinstance(offset, exp.Identifier) else []
+    names += [offset.name] if isinstance(offset, exp.Identifier) else _labels(core)[len(names) :]
     return [
         {f"{alias.this.name}.{name}": value for name, value in zip(names, values, strict=False)}
         for values in made_by(core, row)
     ]
+
+
+def _labels(query: exp.Expr) -> list[str]:
+    """The names of a query's columns."""
+    while isinstance(query, exp.Subquery | exp.SetOperation):
+        query = query.this
+    return [part.alias_or_name for part in query.expressions] if isinstance(query, exp.Select) else []
 
 
 def _calls(node: exp.Expr) -> list[exp.Expr]:

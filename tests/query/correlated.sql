@@ -255,7 +255,7 @@ w.id FROM w) OR EXISTS (SELECT FROM w WHERE w.id > i.amount)) AS n FROM customer
 SELECT c.id, (WITH w AS (SELECT o.id FROM orders o WHERE o.customer = c.id) SELECT max(id) FROM notes JOIN w USING (id) AS j) AS n FROM
 customers c
 
-SELECT c.id, x.id FROM customers c, LATERAL (SELECT o.id, o.note FROM orders o WHERE o.customer = c.id ORDER BY o.note OFFSET 0
+SELECT c.id, x.id AS o FROM customers c, LATERAL (SELECT o.id, o.note FROM orders o WHERE o.customer = c.id ORDER BY o.note OFFSET 0
 FETCH FIRST 1 ROW WITH TIES) x
 
 SELECT region, id FROM customers ORDER BY region FETCH FIRST 2 ROWS WITH TIES
