@@ -23,8 +23,6 @@ EACH = {
     "two_levels": "SELECT t.id, (SELECT count(*) FROM r WHERE r.k = t.k AND EXISTS "
     "(SELECT FROM s WHERE s.k = r.k AND s.v > t.k)) AS n FROM t",
     "unions": "SELECT t.id, q.x FROM t, LATERAL (SELECT r.v AS x FROM r WHERE r.k = t.k UNION ALL SELECT t.k) q",
-    "right_join": "SELECT t.id, (SELECT count(*) FROM (SELECT r.v FROM r WHERE r.k = t.k) a RIGHT JOIN "
-    "(SELECT s.v FROM s WHERE s.k = t.k) b ON b.v = a.v) AS n FROM t",
 }
 WINDOWS = (
     ("UPDATE t SET k = k + 1 WHERE id = 77", "UPDATE t SET k = NULL WHERE id = 78", "INSERT INTO t VALUES (-1, -1)"),
