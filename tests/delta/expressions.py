@@ -123,7 +123,7 @@ def _(node: exp.Boolean, row: Row) -> Value:
 
 @_value.register
 def _(node: exp.Column, row: Row) -> Value:
-    return row[node.name]
+    return row[f"{node.table}.{node.name}" if node.table else node.name]
 
 
 @_value.register
@@ -192,6 +192,8 @@ def _(node: exp.Binary, row: Row) -> Value:
     left = value_of(node.left, row)
     if isinstance(node.right, exp.Any):
         return _any(_strict(compare, left, item) for item in _items(node.right.this, row))
+    if isinstance(node.right, exp.All):
+        return _all(_strict(compare, left, item) for item in _items(node.right.this, row))
     if isinstance(node.right, exp.Anonymous) and node.right.name.upper() == "ALL":
         return _all(_strict(compare, left, item) for item in _items(node.right.expressions[0], row))
     return _strict(compare, left, value_of(node.right, row))
@@ -207,6 +209,8 @@ def _of_rows(kind: type[exp.Binary], pairs: list[tuple[Value, Value]]) -> bool |
 
 
 def _items(array: exp.Expr, row: Row) -> Iterable[Value]:
+    if isinstance(array, exp.Query | exp.Values):
+        return [values[0] for values in rows_of(array, row)]
     if isinstance(array, exp.Paren | exp.Cast):
         return _items(array.this, row)
     if not isinstance(array, exp.Array):
@@ -226,8 +230,12 @@ def _(node: exp.Array, row: Row) -> Value:
 
 @_value.register
 def _(node: exp.In, row: Row) -> Value:
-    value = value_of(node.this, row)
-    return _any(_strict(operator.eq, value, value_of(item, row)) for item in node.expressions)
+    value, query = value_of(node.this, row), node.args.get("query")
+    queries = [item for item in (query, *node.expressions) if isinstance(item, exp.Query | exp.Values)]
+    items = [item for query in queries for item in _items(query, row)] or (
+        [] if queries else [value_of(item, row) for item in node.expressions]
+    )
+    return _any(_strict(operator.eq, value, item) for item in items)
 
 
 @_value.register
@@ -332,17 +340,23 @@ def _like(text: str, pattern: str) -> bool:
     return re.fullmatch("".join(parts.get(c, re.escape(c)) for c in pattern), text, re.DOTALL) is not None
 
 
+@singledispatch
+def rows_of(query: object, row: Row) -> list[tuple[Value, ...]]:
+    """The rows of a query that reads no table (`subselects.py`)."""
+    raise NotInterpretedError(f"{type(query).__name__}: {query}")
+
+
 @_value.register
 def _(node: exp.Subquery, row: Row) -> Value:
-    """`(SELECT unnest(array))`: the one item of an array, as a scalar subquery gives it."""
-    (call,) = node.this.expressions
-    if not isinstance(call, exp.Explode | exp.Unnest):
-        raise NotInterpretedError(str(node))
-    (array,) = call.expressions or [call.this]
-    items = value_of(array, row) or ()
-    if len(items) > 1:
+    found = rows_of(node, row)
+    if len(found) > 1:
         raise ValueError("more than one row returned by a subquery used as an expression")
-    return items[0] if items else None
+    return found[0][0] if found else None
+
+
+@_value.register
+def _(node: exp.Exists, row: Row) -> Value:
+    return bool(rows_of(node.this, row))
 
 
 FUNCTIONS: dict[type[exp.Expr], Callable[[Any], Value]] = {

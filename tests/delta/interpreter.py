@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
 from enum import Enum
-from functools import partial, singledispatch
-from itertools import zip_longest
+from functools import singledispatch
 from typing import Any
 
 from sqlglot import exp
@@ -39,6 +38,7 @@ from pgtrickle.query.operators import (
 )
 from tests.delta.expressions import EXACT, NotInterpretedError, convert, divide, parse, value_of
 from tests.delta.expressions import evaluate as evaluate_expression
+from tests.delta.subselects import made_by, sorted_rows
 
 Row = tuple[Any, ...]
 ZSet = Counter[Row]
@@ -214,28 +214,14 @@ def _(op: Constant, world: World, at: Moment | None = None) -> ZSet:
 
 @evaluate.register
 def _(op: Expand, world: World, at: Moment | None = None) -> ZSet:
-    """generate_series(first, last) and unnest(array, …), alone of all functions; SELECT … WHERE … without FROM."""
+    """The rows that a function, or a query that reads no table, makes of each row."""
     call = parse(op.call.sql)
     found: list[tuple[Row, int]] = []
     for row, weight in evaluate(op.input, world, at).items():
-        made = _made(call, dict(zip(op.input.names, row, strict=True)))
+        made = made_by(call, dict(zip(op.input.names, row, strict=True)))
         padding = [(None,) * len(op.made)] if op.outer else []
         found += [(row + values, weight) for values in made or padding]
     return collect(found)
-
-
-def _made(call: exp.Expr, named: dict[str, Any]) -> list[Row]:
-    if isinstance(call, exp.GenerateSeries):
-        start, end = (value_of(call.args[part], named) for part in ("start", "end"))
-        return [] if start is None or end is None else [(value,) for value in range(start, end + 1)]
-    if isinstance(call, exp.Unnest | exp.Explode):
-        arrays = call.expressions if isinstance(call, exp.Unnest) else [call.this, *call.expressions]
-        return list(zip_longest(*(value_of(part, named) or () for part in arrays)))
-    if isinstance(call, exp.Subquery) and isinstance(call.this, exp.Select) and call.this.args.get("from_") is None:
-        where = call.this.args.get("where")
-        there = where is None or value_of(where.this, named) is True
-        return [tuple(value_of(part.unalias(), named) for part in call.this.expressions)] if there else []
-    raise NotInterpretedError(call.sql(dialect="postgres"))
 
 
 @evaluate.register
@@ -253,8 +239,16 @@ def _(op: TopKDelta, world: World, at: Moment | None = None) -> ZSet:
 def _first_rows(op: TopK, rows: ZSet) -> ZSet:
     listed = [dict(zip(op.names, row, strict=True)) for row in rows.elements()]
     call = parse(f"array_agg(1 ORDER BY {', '.join(op.order)})")
-    end = None if op.limit is None else op.offset + op.limit
-    return Counter(tuple(row.values()) for row in _sorted(call.this.expressions, listed)[op.offset : end])
+    ordered = sorted_rows(call.this.expressions, listed)
+    end = len(ordered) if op.limit is None else op.offset + op.limit
+    while op.ties is not None and 0 < end < len(ordered):
+        if any(
+            value_of(p.this, ordered[end]) != value_of(p.this, ordered[end - 1])
+            for p in call.this.expressions[: op.ties]
+        ):
+            break
+        end += 1
+    return Counter(tuple(row.values()) for row in ordered[op.offset : end])
 
 
 @evaluate.register
@@ -334,30 +328,32 @@ def _first(node: exp.Cast, rows: list[dict[str, Any]]) -> Any:
     call = node.this.this.unnest()
     if not isinstance(call, exp.ArrayAgg) or not isinstance(call.this, exp.Order):
         raise NotInterpretedError(node.sql(dialect="postgres"))
-    ordered = _sorted(call.this.expressions, rows)
+    ordered = sorted_rows(call.this.expressions, rows)
     return value_of(call.this.this, ordered[0]) if ordered else None
 
 
 def _ordered_array(node: exp.Expr, rows: list[dict[str, Any]]) -> Row | None:
     """`array_agg(x ORDER BY …)`, or a slice of it."""
     call = node.this.unnest() if isinstance(node, exp.Bracket) else node
-    values = tuple(value_of(call.this.this, row) for row in _sorted(call.this.expressions, rows))
+    values = tuple(value_of(call.this.this, row) for row in sorted_rows(call.this.expressions, rows))
     if not isinstance(node, exp.Bracket):
         return values or None
     (part,) = node.expressions
-    first, last = (None if end is None else int(end.this) for end in (part.this, part.expression))
+    first, last = (_place(end, call, rows) for end in (part.this, part.expression))
     return values[(first or 1) - 1 : last]
 
 
-def _sorted(order: list[exp.Expr], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    for part in reversed(order):  # sorting is stable: the least significant first
-        nulls_last = not part.args.get("nulls_first")
-        descending = bool(part.args.get("desc"))
-        present = [row for row in rows if value_of(part.this, row) is not None]
-        absent = [row for row in rows if value_of(part.this, row) is None]
-        present.sort(key=partial(value_of, part.this), reverse=descending)
-        rows = present + absent if nulls_last else absent + present
-    return rows
+def _place(end: exp.Expr | None, call: exp.Expr, rows: list[dict[str, Any]]) -> int | None:
+    """An end of a slice: a number, or the place of the last row that ties with the one at a place."""
+    if end is None or isinstance(end, exp.Literal):
+        return None if end is None else int(end.this)
+    ties = next(part for part in end.find_all(exp.ArrayAgg))
+    ordered = sorted_rows(call.this.expressions, rows)
+    sorted_by = [tuple(value_of(item, row) for item in ties.this.this.expressions) for row in ordered]
+    place = int(next(end.find_all(exp.Bracket)).expressions[0].this) + 1  # which sqlglot counts from 0
+    if len(sorted_by) < place:
+        return len(sorted_by)
+    return len(sorted_by) - sorted_by[::-1].index(sorted_by[place - 1])
 
 
 def _apply(node: exp.Expr, values: list[tuple[Any, int]], type_name: str) -> Any:

@@ -372,3 +372,50 @@ SELECT c.mood, count(*) AS n FROM customers c GROUP BY GROUPING SETS ((c.mood, (
 
 SELECT count(*) AS n FROM customers c GROUP BY ROLLUP ((SELECT max(o.id) FROM orders o WHERE o.customer = c.id), c.region) ORDER BY (SELECT
 max(o.id) FROM orders o WHERE o.customer = c.id), count(*) DESC, c.region LIMIT 3
+
+SELECT c.id, (SELECT max(v.x) FROM (VALUES (c.id), (c.credit)) v (x)) AS m, EXISTS (SELECT FROM (VALUES (c.name), (c.region)) v
+(x) WHERE v.x = 'a') AS e, c.id IN (VALUES (c.credit), (2)) AS i FROM customers c
+
+SELECT c.id, (SELECT max(c1.c2) FROM (VALUES (c.id), (c.credit)) c1 (c2)) AS m FROM customers c
+
+SELECT c.id, (SELECT count(*) FROM orders o JOIN (VALUES (c.id), (c.id + 1)) v (x) ON v.x = o.customer) AS n FROM customers c
+
+SELECT c.id, x.n FROM customers c LEFT JOIN LATERAL (SELECT count(*) AS n WHERE c.region IS NULL) x ON x.n > 0
+
+SELECT c.id, (SELECT count(*) WHERE c.id > 1) AS n, (SELECT c.name WHERE c.region = 'north') AS m, (SELECT 1) AS one FROM customers c
+
+SELECT i.order_id, (SELECT count(DISTINCT u.x) FROM unnest(i.tags) u (x)) AS n, (SELECT u.x FROM unnest(i.tags) WITH ORDINALITY u
+(x, n) ORDER BY u.n DESC LIMIT 1) AS l, ARRAY(SELECT upper(u.x) FROM unnest(i.tags) u (x)) AS a FROM items i
+
+SELECT i.tags, count(*) AS n, (SELECT max(u.x) FROM unnest(i.tags) u (x)) AS m FROM items i GROUP BY i.tags HAVING EXISTS (SELECT
+FROM unnest(i.tags) u (x) WHERE u.x > 'a')
+
+SELECT c.region, c.name, (SELECT count(v.x) FROM (VALUES (c.region), (c.name)) v (x)) AS n FROM customers c GROUP BY CUBE (c.region,
+c.name)
+
+SELECT c.id, x.v, x.n FROM customers c, LATERAL (SELECT u.v, count(*) AS n FROM unnest(ARRAY[c.id, c.id, 3]) u (v) GROUP BY u.v
+ORDER BY 2 DESC, 1 LIMIT 1) x
+
+SELECT c.id, (SELECT count(*) FROM orders o RIGHT JOIN items i ON i.order_id = o.id AND o.customer = c.id WHERE o.id IS NULL) AS n
+FROM customers c
+
+SELECT c.id, x.a, x.b FROM customers c LEFT JOIN LATERAL (SELECT a.id AS a, b.id AS b FROM (SELECT o.id FROM orders o WHERE
+o.customer = c.id) a FULL JOIN (SELECT n.id FROM notes n WHERE n.id > c.id) b USING (id)) x ON x.a > 1 OR x.b IS NOT NULL
+
+SELECT c.id, (WITH w AS (SELECT o.id FROM orders o WHERE o.customer = c.id) SELECT count(*) FROM items i WHERE i.order_id IN (SELECT
+w.id FROM w) OR EXISTS (SELECT FROM w WHERE w.id > i.amount)) AS n FROM customers c
+
+SELECT c.id, (WITH w AS (SELECT o.id FROM orders o WHERE o.customer = c.id) SELECT max(id) FROM notes JOIN w USING (id) AS j) AS n FROM
+customers c
+
+SELECT c.id, x.id AS o FROM customers c, LATERAL (SELECT o.id, o.note FROM orders o WHERE o.customer = c.id ORDER BY o.note OFFSET 0
+FETCH FIRST 1 ROW WITH TIES) x
+
+SELECT region, id FROM customers ORDER BY region FETCH FIRST 2 ROWS WITH TIES
+
+SELECT id FROM customers LIMIT ALL
+
+SELECT c.id, (SELECT product(o.id) FROM orders o WHERE o.customer = c.id) AS p, (SELECT regr_count(o.id, o.customer) FROM orders o WHERE
+o.customer = c.id + 1) AS r FROM customers c
+
+SELECT c.id, x.p FROM customers c, LATERAL (SELECT product(o.id) + c.id AS p FROM (SELECT o.id FROM orders o WHERE o.customer > c.id) o) x

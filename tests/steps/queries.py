@@ -42,7 +42,7 @@ class Writer:
 
     def in_expression(self, asked: str) -> str:
         """The subquery in SELECT or WHERE, or as LATERAL."""
-        match self.of("exists", "in", "any", "mark", "scalar", "lateral", "left"):
+        match self.of("exists", "in", "any", "mark", "scalar", "lateral", "left", "with"):
             case "exists":
                 return f"SELECT t.k, t.v FROM t WHERE {self.of('', 'NOT ')}EXISTS ({asked})"
             case "in":
@@ -53,6 +53,10 @@ class Writer:
                 return f"SELECT t.k, t.v IN ({asked}) AS a, EXISTS ({self.query(['t'], 1)}) AS b FROM t"
             case "scalar":
                 return f"SELECT t.k, (SELECT {self.aggregate('q.x')} FROM ({asked}) q) AS n FROM t"
+            case "with":
+                asks = f"EXISTS (SELECT FROM w w2 WHERE w2.x {self.of('=', '<')} r.v)"
+                counted = self.of("w", f"r WHERE {asks}")
+                return f"SELECT t.k, (WITH w AS ({asked}) SELECT count(*) FROM {counted}) AS n FROM t"
             case "lateral":
                 return f"SELECT t.k, q.x FROM t, LATERAL ({asked}) q"
         return f"SELECT t.k, q.x FROM t LEFT JOIN LATERAL ({asked}) q ON {self.of('true', 'q.x > t.k', 'q.x = 1')}"
@@ -92,16 +96,11 @@ class Writer:
             one, other = self.query(around, depth - 1), self.query(around, depth - 1)
             return f"({one}) {self.of(*SET_OPERATIONS)} ({other}){self.limit()}"
         outside = self.of(*around)
-        kind = self.of("rows", "rows", "distinct", "groups", "total", "having", "derived", "row")
+        kind = self.of("rows", "rows", "distinct", "groups", "total", "having", "row")
         if kind == "row":
             return f"SELECT {outside}.v AS x{self.of('', f' WHERE {outside}.k > 1')}"
         own = f"q{next(self._numbers)}"
-        item = (
-            f"({self.query(around, depth - 1)}) {own}(v)"
-            if kind == "derived" and depth > 0
-            else f"{self.of('r', 's')} {own}"
-        )
-        columns = ["v"] if item.startswith("(") else ["k", "v"]
+        item, columns = self.item(own, around, depth)
         where = f" FROM {item} WHERE {self.condition(own, columns, around, depth)}"
         value = self.of(f"{own}.v", f"{own}.v", f"{own}.v + {outside}.k")
         match kind:
@@ -117,11 +116,30 @@ class Writer:
                 )
         return f"SELECT {value} AS x{where}{self.limit()}"
 
+    def item(self, own: str, around: list[str], depth: int) -> tuple[str, list[str]]:
+        """What a query reads, under the name `own`, and the columns that it has."""
+        match self.of("table", "table", "table", "derived", "values", "series", "right", "full"):
+            case "derived" if depth > 0:
+                return f"({self.query(around, depth - 1)}) {own}(v)", ["v"]
+            case "values":
+                return f"(VALUES ({self.of(*around)}.k), ({self.of(*around)}.v)) {own}(v)", ["v"]
+            case "series":
+                return f"generate_series(1, {self.of(*around)}.v) {own}(v)", ["v"]
+            case "right":
+                other = f"q{next(self._numbers)}"
+                on = f"{other}.v = {own}.v AND {own}.k {self.of('=', '<')} {self.of(*around)}.{self.of('k', 'v')}"
+                return f"r {own} RIGHT JOIN s {other} ON {on}", ["k", "v"]
+            case "full" if depth > 0:
+                other, query = f"q{next(self._numbers)}", self.query(around, depth - 1)
+                return f"r {own} FULL JOIN ({query}) {other}(v) ON {other}.v = {own}.v", ["k", "v"]
+        return f"{self.of('r', 's')} {own}", ["k", "v"]
+
     def aggregate(self, argument: str) -> str:
         return self.of(*AGGREGATES).format(argument)
 
     def limit(self) -> str:
-        return self.of("", "", "", " ORDER BY 1 LIMIT 1", " ORDER BY 1 DESC LIMIT 2", " ORDER BY 1 OFFSET 1")
+        some = (" LIMIT 1", " DESC LIMIT 2", " OFFSET 1", " LIMIT ALL", " FETCH FIRST 2 ROWS WITH TIES")
+        return self.of("", "", "", "", *(f" ORDER BY 1{part}" for part in some))
 
     def condition(self, own: str, columns: list[str], around: list[str], depth: int) -> str:
         parts = [self.comparison(own, columns, around) for _ in range(self._draw(st.integers(1, 2)))]

@@ -54,6 +54,9 @@ def create(connection: Connection, state: StateTable, *, looked_up: bool) -> Non
         for key in state.aggregate.keys:
             if key in state.hashable:
                 execute(connection, f"CREATE INDEX ON {state.name} USING hash ({quote(key)})")
+                execute(
+                    connection, f"CREATE INDEX ON {state.name} (h) WHERE {quote(key)} IS NULL"
+                )  # which hash has not
 
 
 def drop(connection: Connection, pgt_id: int) -> None:

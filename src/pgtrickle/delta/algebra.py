@@ -11,13 +11,9 @@ from dataclasses import dataclass
 
 from pgtrickle.query.operators import (
     Aggregate,
-    Expand,
-    Filter,
     LeftJoin,
     Match,
     Operator,
-    Project,
-    Repeat,
     Scan,
     TopK,
     _require,
@@ -128,10 +124,10 @@ def before(operator: Operator) -> Before:
 
 
 def keeps_state(operator: Operator) -> bool:
-    """True if the operator's rows can be read off one state table: an aggregate or first rows under row-wise operators.
+    """True if the operator's rows can be read off state tables alone: of aggregates and first rows, and joined ones.
 
-    A state table holds the rows of the start of the window, so such an operator is cheap to read at `Before`.
+    State tables hold the rows of the start of the window, so such an operator is cheap to read at `Before`.
     """
-    while isinstance(operator, Filter | Project | Repeat | Expand):
-        operator = operator.input
-    return isinstance(operator, Aggregate | TopK)
+    if isinstance(operator, Aggregate | TopK):
+        return True
+    return bool(operator.inputs) and all(map(keeps_state, operator.inputs))

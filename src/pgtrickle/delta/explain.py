@@ -94,6 +94,7 @@ def _(op: Rematch, mark: str = "") -> str:
 @describe.register
 def _(op: TopK, mark: str = "") -> str:
     limit = "" if op.limit is None else f" {op.limit}"
+    limit += "" if op.ties is None else " with ties"
     return f"first{mark}{limit} after {op.offset} by {', '.join(op.order)}"
 
 

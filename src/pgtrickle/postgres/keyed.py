@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pgtrickle.model import quote
 from pgtrickle.postgres.weighted import chain
 from pgtrickle.query import render
-from pgtrickle.query.expression import referenced
+from pgtrickle.query.expression import element, referenced
 from pgtrickle.query.operators import Aggregate, InnerJoin, LeftJoin, Operator, Scan
 
 
@@ -49,7 +49,7 @@ def _key(node: InnerJoin | LeftJoin) -> tuple[Scan, str] | None:
         return None
     attributes = dict(zip(table.names, table.attributes, strict=True))
     for equality in node.equalities:
-        name = referenced(equality.right)
+        name = referenced(element(equality.right))
         if name in groups.keys and name in attributes:
             return table, attributes[name]
     return None

@@ -16,8 +16,8 @@ from sqlglot import exp
 
 from pgtrickle.model import Expr, quote
 from pgtrickle.postgres.wire import WEIGHT
-from pgtrickle.query.expression import node_of
-from pgtrickle.query.operators import LeftJoin, Match, MatchKind
+from pgtrickle.query.expression import element, node_of
+from pgtrickle.query.operators import Equality, LeftJoin, Match, MatchKind
 
 Join = LeftJoin | Match
 
@@ -32,20 +32,39 @@ _COMPARABLE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """An equality of the condition whose right side's values, each once, find the rows of the left side."""
+    """An equality of the condition whose right side's values, each once, find the rows of the left side.
+
+    `null_safe`: NULL finds NULL.
+    """
 
     left: Expr
     right: Expr
+    null_safe: bool = False
+
+    def finds(self, value: str) -> str:
+        """That the left side has a value of the right side's."""
+        left = self.left.sql
+        if not self.null_safe:
+            return f"{left} = {value}"
+        return f"ARRAY[{left}] = ARRAY[{value}] AND ({left} = {value} OR ({left} IS NULL AND {value} IS NULL))"
 
 
 def usable_keys(join: Join) -> tuple[Key, ...]:
     """The equalities between columns (or casts of them) of types of PostgreSQL's own that DISTINCT can tell apart."""
     types = {column.name: column.type.oid for column in (*join.left.columns, *join.right.columns)}
+    found = (_key(equality) for equality in join.equalities)
     return tuple(
-        Key(equality.left, equality.right)
-        for equality in join.equalities
-        if all(_is_plain(side) and types[side.columns[0]] in _COMPARABLE for side in (equality.left, equality.right))
+        key
+        for key in found
+        if all(_is_plain(side) and types[side.columns[0]] in _COMPARABLE for side in (key.left, key.right))
     )
+
+
+def _key(equality: Equality) -> Key:
+    left, right = element(equality.left), element(equality.right)
+    if left != equality.left and right != equality.right:
+        return Key(left, right, null_safe=True)
+    return Key(equality.left, equality.right)
 
 
 def _is_plain(side: Expr) -> bool:
@@ -143,7 +162,7 @@ def _candidates(left: str, keys: Sequence[Key]) -> str:
     if not keys:
         return f"({left}) AS l"
     values = ", ".join(f"{key.right.sql} AS pgt_k{position}" for position, key in enumerate(keys))
-    equal = " AND ".join(f"{key.left.sql} = k.pgt_k{position}" for position, key in enumerate(keys))
+    equal = " AND ".join(key.finds(f"k.pgt_k{position}") for position, key in enumerate(keys))
     return f"(SELECT DISTINCT {values} FROM {OWN}) AS k JOIN ({left}) AS l ON {equal}"
 
 

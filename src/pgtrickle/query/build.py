@@ -27,6 +27,7 @@ from pgtrickle.query.rewrite import rewrite
 from pgtrickle.query.scope import Scope
 from pgtrickle.query.sublinks import Attachment
 from pgtrickle.query.topk import Bounds
+from pgtrickle.query.unfold import unfolded
 
 _UNION_PARTS = frozenset({"this", "expression", "distinct", "order", "with_", "limit", "offset"})
 
@@ -49,12 +50,12 @@ class _Builder(FromClause):
 
     def _body(self, body: Body) -> Rows:
         try:
-            node = sublinks.spelled_out(dialect.parse(body.sql))
+            parsed = sublinks.spelled_out(topk.without_all(dialect.parse(body.sql)))
         except dialect.UnknownSyntaxError as error:
             raise self._refuse(support.UNFAITHFUL, str(error)) from error
-        rows = self._query(node, {})
+        rows = self._query(unfolded(parsed), {})
         # Checked last: a refusal of the query's shape says more than this.
-        if not self._calls.are(body.aggregates, node):
+        if not self._calls.are(body.aggregates, parsed):
             raise self._refuse(support.UNFAITHFUL, "an aggregate call was not understood")
         return rows
 
@@ -287,7 +288,7 @@ class _Builder(FromClause):
 
         Without GROUP BY there is a group over no rows too. There is none in the aggregate where `sought` keys are NULL.
         """
-        every = given.use(self._bench).operator
+        every, aggregate = given.use(self._bench).operator, scalar.counted(self._bench, aggregate)
         keys = [
             Key(key, column_node(column.name), True, key not in sought, column.type.has_one_look)
             for key, column in zip(aggregate.keys, every.columns, strict=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
 
 from sqlglot import exp
 
@@ -51,6 +51,11 @@ class Calls:
             core = core.this
         name = _name(core)
         return name if name in self._aggregates else None
+
+    def whole_aggregates(self, query: exp.Expr) -> Iterator[exp.Expr]:
+        """The aggregate calls in a query, at any depth, each as a whole."""
+        calls = (part for part in query.walk() if self.aggregate(part) is not None)
+        return (call for call in calls if not isinstance(call.parent, exp.Filter | exp.WithinGroup | exp.Dot))
 
     def aggregate_or_gather(self, node: exp.Expr) -> tuple[str, str] | None:
         return self.aggregate(node) or (GATHER if _name(node) == GATHER else None)

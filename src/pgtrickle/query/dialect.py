@@ -7,7 +7,7 @@ instead of becoming sqlglot's own nodes; a few operators that sqlglot rewrites a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import ClassVar
 
 import sqlglot
@@ -18,6 +18,9 @@ from sqlglot.generators.postgres import PostgresGenerator
 from sqlglot.parsers.postgres import PostgresParser
 
 from pgtrickle.query import signs
+
+USING_ALIAS = "using_alias"
+"""The part of a join that has the name after USING (…) AS, which sqlglot does not know."""
 
 _SPECIAL_SYNTAX = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM")
 
@@ -52,9 +55,24 @@ class _Parser(PostgresParser):
             self._advance()
         return self.expression(Prefix(this=self._parse_unary(), operator=sign))
 
+    def _parse_join(
+        self,
+        skip_join_token: bool = False,
+        parse_bracket: bool = False,
+        alias_tokens: Collection[TokenType] | None = None,
+    ) -> exp.Join | None:
+        join = super()._parse_join(skip_join_token, parse_bracket, alias_tokens)
+        if join is not None and join.args.get("using") and self._match(TokenType.ALIAS):
+            join.set(USING_ALIAS, self._parse_id_var())
+        return join
+
 
 class _Generator(PostgresGenerator):
     MULTI_ARG_DISTINCT = True
+
+    def join_sql(self, expression: exp.Join, join_op: str | None = None) -> str:
+        alias = self.sql(expression, USING_ALIAS)
+        return super().join_sql(expression, join_op) + (f" AS {alias}" if alias else "")
 
     def pow_sql(self, expression: exp.Pow) -> str:
         return self.binary(expression, "^")

@@ -71,7 +71,8 @@ def _line(operator: Operator, labels: dict[str, str]) -> str:
         case TopK():
             limit = "" if operator.limit is None else f" limit {operator.limit}"
             order = ", ".join(_NAME.sub(lambda match: labels.get(match[1], match[1]), part) for part in operator.order)
-            return f"TopK{limit} offset {operator.offset} by {order}"
+            ties = "" if operator.ties is None else " with ties"
+            return f"TopK{limit}{ties} offset {operator.offset} by {order}"
         case Constant():
             return f"Constant {operator.sql}"
         case Expand():

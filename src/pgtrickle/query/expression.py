@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 from sqlglot import exp
@@ -31,8 +31,13 @@ def column_node(name: str) -> exp.Column:
 
 def from_node(node: exp.Expr) -> Expr:
     """The expression of a syntax node whose columns are tree columns."""
-    columns = dict.fromkeys(column.name for column in node.find_all(exp.Column, bfs=False))
+    columns = dict.fromkeys(column.name for column in tree_columns(node))
     return Expr(dialect.text(_bare(node)), tuple(columns))
+
+
+def tree_columns(node: exp.Expr) -> Iterator[exp.Column]:
+    """The columns of the tree that an expression reads; those of a query within it have its alias before them."""
+    return (column for column in node.find_all(exp.Column, bfs=False) if not column.table)
 
 
 def conjuncts(condition: Expr) -> tuple[Expr, ...]:
@@ -75,6 +80,13 @@ def equality_sides(condition: Expr) -> tuple[Expr, Expr] | None:
     if type(node) is exp.EQ and not isinstance(node.right, exp.Any | exp.All):
         return from_node(node.left), from_node(node.right)
     return None
+
+
+def element(expression: Expr) -> Expr:
+    """x of ARRAY[x], by which NULLs are compared too (see `keyed.Key`); any other expression as it is."""
+    node = node_of(expression)
+    is_one = isinstance(node, exp.Array) and len(node.expressions) == 1
+    return from_node(node.expressions[0]) if is_one else expression
 
 
 def node_of(expression: Expr) -> exp.Expr:

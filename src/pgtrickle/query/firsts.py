@@ -50,6 +50,7 @@ def first_few(
     wanted = list(dict.fromkeys(outputs or keys[:1]))
     listed = ", ".join([*(dialect.text(part) for part in order), *(reference(name).sql for name in wanted)])
     last = "" if bounds.limit is None else str(bounds.offset + bounds.limit)
+    last = _last_tie(order, listed, last) if bounds.ties else last
     gather = [f"(array_agg({_element(columns[name])} ORDER BY {listed}))" for name in wanted]
     texts = [f"{gathered}[{bounds.offset + 1}:{last}]" for gathered in gather]
     gathered = [from_node(dialect.parse_expression(text)) for text in texts]
@@ -71,6 +72,14 @@ def first_few(
     rows, names = bench.extend(rows, items)
     places = dict(zip(wanted, names, strict=True))
     return rows, [places[name] for name in outputs]
+
+
+def _last_tie(order: Sequence[exp.Ordered], listed: str, place: str) -> str:
+    """The place of the last row that ties in `order` with the one at `place`, or of the last of all."""
+    sorted_by = ", ".join(dialect.text(part.this) for part in order)
+    rows = f"array_agg(ROW({sorted_by}) ORDER BY {listed})"
+    like = f"{rows}, ({rows})[{place}]"
+    return f"COALESCE(array_position({like}) + cardinality(array_positions({like})) - 1, count(*))::integer"
 
 
 def _as(found: Column, wanted: Column) -> Expr:

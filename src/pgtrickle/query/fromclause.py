@@ -7,12 +7,14 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from pgtrickle.query import given, outer, sublinks, support, tablefunctions
+from pgtrickle.model import Expr
+from pgtrickle.query import dialect, given, outer, sublinks, support, tablefunctions
 from pgtrickle.query.analysis import InlinedView
 from pgtrickle.query.building import Around, Names, Rows
 from pgtrickle.query.calls import function_name
-from pgtrickle.query.expression import from_node, reference
-from pgtrickle.query.lateral import Laterals, kept_where
+from pgtrickle.query.expression import conjunction, from_node, reference
+from pgtrickle.query.foreach import ForEach, keeps_left
+from pgtrickle.query.lateral import kept_where
 from pgtrickle.query.operators import (
     Aggregate,
     Expand,
@@ -31,11 +33,11 @@ from pgtrickle.query.scope import Scope
 
 SUBQUERY_PARTS = frozenset({"this", "alias", "joins", "order", "with_"})
 _TABLE_PARTS = frozenset({"this", "db", "alias", "joins"})
-_QUERY = exp.Select | exp.SetOperation
-_JOIN_PARTS = frozenset({"this", "on", "using", "kind", "side"})
+_QUERY = exp.Select | exp.SetOperation | exp.Values
+_JOIN_PARTS = frozenset({"this", "on", "using", "kind", "side", dialect.USING_ALIAS})
 
 
-class FromClause(Laterals):
+class FromClause(ForEach):
     """Builds the rows that a SELECT reads, and the names it may call them by."""
 
     def _from(self, node: exp.Select, names: Names, start: Scope | None = None) -> Scope:
@@ -44,18 +46,17 @@ class FromClause(Laterals):
             return start or self._nothing()
         if start is None:
             return self._joins(self._item(first.this, names), joins, names)
-        if not all(map(_keeps_left, joins)):  # they would pad the rows of `start` too
-            return self._crossed(start, self._joins(self._item(first.this, names), joins, names))
-        return self._joins(start, [exp.Join(this=first.this.copy()), *joins], names)
+        item, inner = _opened(first.this)
+        if all(map(keeps_left, (*inner, *joins))) or any(given.read(part, start) for part in (first, *joins)):
+            return self._joins_for_each(start, item, [*inner, *joins], names)
+        return self._crossed(start, self._joins(self._item(first.this, names), joins, names))
 
     def _joins(self, scope: Scope, joins: list[exp.Join], names: Names) -> Scope:
         for join in joins:
             self._check_parts(join, _JOIN_PARTS)
-            item = _unfolded(join.this, names, scope)
-            lateral, inner = _as_lateral(item, scope), _taken_apart(join, names, scope)
+            lateral, inner = _as_lateral(join.this, scope), _taken_apart(join, scope)
             if lateral is not None:
-                known = names if item is join.this else names[join.this.name].names
-                scope = self._lateral(scope, lateral, join, known)
+                scope = self._lateral(scope, lateral, join, names)
             elif inner:
                 scope = self._joins(scope, inner, names)
                 scope = scope if join.args.get("on") is None else self._filtered(scope, join.args["on"], names)
@@ -66,9 +67,11 @@ class FromClause(Laterals):
     def _filtered(self, scope: Scope, condition: exp.Expr, names: Names) -> Scope:
         return scope.over(self._where(exp.Select(where=exp.Where(this=condition.copy())), scope, names))
 
-    def _join(self, left: Scope, right: Scope, join: exp.Join, names: Names) -> Scope:
+    def _join(self, left: Scope, right: Scope, join: exp.Join, names: Names, same: tuple[Expr, ...] = ()) -> Scope:
         condition = join.args.get("on")
         if condition is not None and sublinks.asks(condition):
+            if same:
+                raise self._refuse(support.SUBQUERY, "a subquery in this ON, within a subquery,")
             return self._join_asking(left, right, join, names)
         both = self._crossed(left, right)
         side = str(join.args.get("side") or "").upper()
@@ -78,9 +81,9 @@ class FromClause(Laterals):
             known = [(one, other) for one, other in pairs if one is not None and other is not None]
             if len(known) != len(using):
                 raise self._refuse(support.UNFAITHFUL, "USING was not understood", "using", "natural")
-            return outer.join_using(self._bench, side, both, dict(zip(using, known, strict=True)))
-        resolved = None if condition is None else from_node(self._resolve(condition, both))
-        return outer.join(self._bench, side, both, resolved)
+            return outer.join_using(self._bench, side, both, dict(zip(using, known, strict=True)), same)
+        own = [] if condition is None else [from_node(self._resolve(condition, both))]
+        return outer.join(self._bench, side, both, conjunction([*same, *own]))
 
     def _join_asking(self, left: Scope, right: Scope, join: exp.Join, names: Names) -> Scope:
         """A join whose ON asks subqueries: each is joined first, to the side that it reads."""
@@ -301,6 +304,10 @@ def _as_lateral(node: exp.Expr, scope: Scope) -> exp.Lateral | None:
     """The item as LATERAL, if it is or if it reads `scope`: in a subquery no word is needed for what is around it."""
     if isinstance(node, exp.Lateral):
         return node
+    values = node if isinstance(node, exp.Values) else node.this if isinstance(node.this, exp.Values) else None
+    if values is not None and not isinstance(node, exp.Subquery):
+        node = exp.Subquery(this=values.copy(), alias=node.args.get("alias"), joins=node.args.get("joins"))
+        node.this.set("alias", None)
     if isinstance(node, exp.Subquery) and (node.args.get("joins") or not isinstance(node.this, _QUERY)):
         return None
     if not isinstance(node, exp.Subquery) and not tablefunctions.is_function(_called(node)):
@@ -325,40 +332,28 @@ def _called(item: exp.Expr) -> exp.Expr:
     return called
 
 
-def _unfolded(node: exp.Expr, names: Names, scope: Scope) -> exp.Expr:
-    """A WITH query that reads `scope`, in the place of its name."""
-    if not isinstance(node, exp.Table) or not _is_of(node, names) or node.args.get("joins"):
-        return node
-    used = names[node.name]
-    if not given.read(used.query, scope):
-        return node
-    renamed = node.args["alias"].columns if node.args.get("alias") else []
-    columns = [*renamed, *map(exp.to_identifier, used.columns[len(renamed) :])]
-    alias = exp.TableAlias(this=exp.to_identifier(node.alias_or_name, quoted=True), columns=columns)
-    return exp.Subquery(this=used.query.copy(), alias=alias)
-
-
-def _taken_apart(join: exp.Join, names: Names, scope: Scope) -> list[exp.Join]:
+def _taken_apart(join: exp.Join, scope: Scope) -> list[exp.Join]:
     """The joins in parentheses of an inner join, if they read `scope`: a, (b JOIN c ON p) is a, b JOIN c ON p."""
-    used = [names[table.name].query for table in join.this.find_all(exp.Table) if _is_of(table, names)]
-    if join.args.get("side") or join.args.get("using") or not any(given.read(q, scope) for q in (join.this, *used)):
+    if join.args.get("side") or join.args.get("using") or not given.read(join.this, scope):
         return []
-    first, joins = join.this, list[exp.Join]()
-    while isinstance(first, exp.Subquery) and not first.alias and not isinstance(first.this, _QUERY):
-        joins = [*(first.args.get("joins") or []), *joins]
-        first = first.this
-    first, joins = first.copy(), [*(first.args.get("joins") or []), *joins]
-    first.set("joins", None)
-    return [exp.Join(this=first), *joins] if joins and all(map(_keeps_left, joins)) else []
+    first, joins = _opened(join.this)
+    return [exp.Join(this=first), *joins] if joins and all(map(keeps_left, joins)) else []
+
+
+def _opened(item: exp.Expr) -> tuple[exp.Expr, list[exp.Join]]:
+    """The first of the joins in parentheses, and the joins."""
+    joins = list[exp.Join]()
+    while isinstance(item, exp.Subquery) and not item.alias and not isinstance(item.this, _QUERY):
+        joins = [*(item.args.get("joins") or []), *joins]
+        item = item.this
+    item, joins = item.copy(), [*(item.args.get("joins") or []), *joins]
+    item.set("joins", None)
+    return item, joins
 
 
 def _is_of(table: exp.Table, names: Names) -> bool:
     """Whether it is the name of a WITH query."""
     return not table.db and table.name in names
-
-
-def _keeps_left(join: exp.Join) -> bool:
-    return str(join.args.get("side") or "").upper() not in ("RIGHT", "FULL")
 
 
 def _joins_tables(operator: Operator) -> bool:

@@ -83,10 +83,10 @@ def _is_of_all(node: exp.Expr) -> bool:
 
 def _found(column: exp.Column, scope: Scope, query: exp.Expr) -> str | None:
     found = scope.names.get((column.table or None, column.name))
-    return None if found is None or _is_own(column, query) else found
+    return None if found is None or is_own(column, query) else found
 
 
-def _is_own(column: exp.Column, query: exp.Expr) -> bool:
+def is_own(column: exp.Column, query: exp.Expr) -> bool:
     """Whether a FROM in the query has the column's alias.
 
     In a WITH query there may be one that the query which uses it has too: it is only unlike those around its text.

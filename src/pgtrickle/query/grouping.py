@@ -10,7 +10,7 @@ from sqlglot import exp
 from pgtrickle.model import Column, Expr
 from pgtrickle.query import dialect
 from pgtrickle.query.bench import Bench
-from pgtrickle.query.expression import column_node, from_node, reference
+from pgtrickle.query.expression import column_node, from_node, reference, tree_columns
 from pgtrickle.query.operators import Aggregate, AggregateCall, Operator
 
 #: Aggregates that skip NULLs and have one argument at most, so that FILTER is a CASE in their argument.
@@ -68,6 +68,8 @@ class Grouping:
         key = self._keys.get(dialect.text(node))
         if key is not None:
             return column_node(key)
+        if isinstance(node, exp.Query):
+            return self._within(node)
         named = self._name_of(node)
         if named is not None:
             schema, name = named
@@ -75,6 +77,14 @@ class Grouping:
         if isinstance(node, exp.Column) and node.name not in self._external:
             return self._dependent(node)
         return node
+
+    def _within(self, query: exp.Query) -> exp.Expr:
+        """A query that reads no table: its aggregates are its own."""
+        query = query.copy()
+        for column in [column for column in tree_columns(query) if column.name not in self._external]:
+            key = self._keys.get(dialect.text(column))
+            column.replace(self._dependent(column) if key is None else column_node(key))
+        return query
 
     def _dependent(self, node: exp.Column) -> exp.Expr:
         """A column not grouped by: PostgreSQL proved that the keys determine it, so a group has one value of it."""

@@ -60,7 +60,7 @@ def within(
     """An output expression in one of the GROUP BYs: `absent` keys, by text with their types, are NULL there."""
 
     def replace(part: exp.Expr) -> exp.Expr:
-        if is_aggregate(part):
+        if is_aggregate(part) and part.find_ancestor(exp.Query) is None:
             return part.copy()  # a copy is not looked into: an aggregate sees its rows as they are
         if isinstance(part, exp.Anonymous) and part.name == "GROUPING":
             return exp.Literal.number(_grouping(part.expressions, keys))

@@ -17,7 +17,7 @@ from sqlglot import exp
 from pgtrickle.model import Column, Expr
 from pgtrickle.query import dialect, sets
 from pgtrickle.query.bench import Bench
-from pgtrickle.query.expression import column_node, conjunction, from_node, node_of, reference
+from pgtrickle.query.expression import column_node, conjunction, from_node, node_of, reference, tree_columns
 from pgtrickle.query.operators import InnerJoin, Operator
 
 
@@ -152,7 +152,7 @@ def equality(node: exp.Expr, own: set[str]) -> tuple[exp.Expr, exp.Expr] | None:
     if type(node) is not exp.EQ or isinstance(node.right, exp.Any | exp.All) or node.find(exp.Collate):
         return None
     for inside, outside in ((node.left, node.right), (node.right, node.left)):
-        reads, other = ({column.name for column in side.find_all(exp.Column)} for side in (inside, outside))
+        reads, other = ({column.name for column in tree_columns(side)} for side in (inside, outside))
         if reads and reads <= own and other.isdisjoint(own):
             return inside, outside
     return None

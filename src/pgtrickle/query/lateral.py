@@ -4,7 +4,7 @@ plain rows               joined on what they are correlated by, whatever that is
 one group (aggregates)   joined for each key, with the answer over no rows where there is no group
 GROUP BY, DISTINCT,
 LIMIT                    the rows of each key, joined by it (`perkey.py`)
-no FROM, VALUES          a function of the row before it
+no table in it           a function of the row before it (`ofrow.py`)
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from pgtrickle.model import Expr
-from pgtrickle.query import dialect, given, scalar, sublinks, support, tablefunctions
+from pgtrickle.query import dialect, given, ofrow, scalar, sublinks, support, tablefunctions
 from pgtrickle.query.building import Around, Names
 from pgtrickle.query.expression import column_node, conjunction, from_node
 from pgtrickle.query.grouping import Grouping
@@ -20,8 +20,6 @@ from pgtrickle.query.operators import Aggregate, Expand, InnerJoin, LeftJoin, Op
 from pgtrickle.query.perkey import PerKey
 from pgtrickle.query.resolve import columns_of
 from pgtrickle.query.scope import Scope
-
-_MADE_PARTS = frozenset({"expressions", "where", "alias"})
 
 
 class Laterals(PerKey):
@@ -31,15 +29,18 @@ class Laterals(PerKey):
         """The rows before it beside the subquery's; None if it does not read them."""
         side = str(join.args.get("side") or "").upper()
         query = sublinks.bare(item.this)
-        names = self._with(query, names)
         if side not in ("", "LEFT"):
             return None
         on = join.args.get("on")
         always = on is None or _always(on)
-        if always and self._is_made(query):
-            return self._made(scope, item, query, join)
+        if (always or not side) and self._is_made(query, scope):
+            made = self._made(scope, item, query, join)
+            if on is None or always:
+                return made
+            return made.over(self._bench.filter(made.operator, from_node(self._resolve(on, made))))
+        names = self._with(query, names)
         if isinstance(query, exp.Select) and not given.read_below(query, scope):
-            if self._is_one_group(query) and (always or not side) and self._is_flat(query, scope):
+            if self._groups_rows(query) and (always or not side) and self._is_flat(query, scope):
                 return self._one_group(scope, item, query, join, names)
             if self._is_plain(query) and (always or not side or not self._reads_in_list(query, scope)):
                 return self._rows(scope, item, query, join, names)
@@ -107,6 +108,7 @@ class Laterals(PerKey):
         self._check_order(grouping.functions())
         values, groups = rewritten[: len(selected)], rewritten[len(selected) :]
         condition = keyed.condition(groups)
+        aggregate = aggregate if condition is None else scalar.counted(self._bench, aggregate)
         joined = self._bench.join(scope.operator, aggregate)
         rows: Operator = (
             joined if condition is None else LeftJoin(joined.columns, scope.operator, aggregate, from_node(condition))
@@ -130,23 +132,16 @@ class Laterals(PerKey):
         own = Scope.of(made, fields, item.alias, renamed)
         return Scope(made, scope.fields + own.fields, {**scope.names, **own.names})
 
-    def _is_made(self, query: exp.Expr) -> bool:
+    def _is_made(self, query: exp.Expr, scope: Scope) -> bool:
         """Whether a query is a function of the row before it, and of nothing else."""
-        if not isinstance(query, exp.Values | exp.Select) or query.args.get("from_") is not None:
-            return False
-        inner = [part for part in query.find_all(exp.Query, exp.Values) if part is not query]
-        inner += [part for name, part in query.args.items() if part and name not in _MADE_PARTS]
-        return not inner and not self._calls.any_aggregate(query.expressions)
+        return ofrow.is_of_row(query, scope, self._calls)
 
     def _made_of(self, scope: Scope, query: exp.Expr, *, outer: bool = False) -> tuple[Expand, list[str]]:
         """Each row of `scope` beside those of a query that reads nothing but it, and their labels."""
-        if not self._is_made(query):
+        if not self._is_made(query, scope):
             raise self._refuse(support.LATERAL, "", "lateral")
-        core = query.copy()
+        core = ofrow.resolved(query, scope)
         core.set("alias", None)
-        core.set("expressions", [self._resolve(part, scope, Around({}, sets=True)) for part in core.expressions])
-        if core.args.get("where") is not None:
-            core.set("where", exp.Where(this=self._resolve(core.args["where"].this, scope)))
         call = from_node(core)
         text = Expr(f"({call.sql})", call.columns)
         labels = _labels(query)

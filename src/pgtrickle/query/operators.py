@@ -259,13 +259,15 @@ class Aggregate(Operator):
 class TopK(Operator):
     """The first `limit` rows (None: all) after `offset` ones, in the order of `order`: texts of an ORDER BY.
 
-    `order` reads columns by their names and ends with all of them, so that rows which tie are identical.
+    `order` reads columns by their names and ends with all of them, so that rows which tie are identical. With `ties`,
+    rows come as well that are like the last in so many parts of the order.
     """
 
     input: Operator
     order: tuple[str, ...]
     limit: int | None
     offset: int = 0
+    ties: int | None = None
 
     def __post_init__(self) -> None:
         _require(self.names == self.input.names, "the first rows have their input's columns")

@@ -44,11 +44,16 @@ def _full(bench: Bench, both: Scope, paired: LeftJoin) -> Scope:
     return both.over(UnionAll(columns, branches), dict(zip(paired.names, (c.name for c in columns), strict=True)))
 
 
-def join_using(bench: Bench, side: str, both: Scope, using: Mapping[str, tuple[str, str]]) -> Scope:
-    """`JOIN … USING`: each name with its two columns. The merged column is the preserved side's, if there is one."""
+def join_using(
+    bench: Bench, side: str, both: Scope, using: Mapping[str, tuple[str, str]], same: tuple[Expr, ...] = ()
+) -> Scope:
+    """`JOIN … USING`: each name with its two columns. The merged column is the preserved side's, if there is one.
+
+    `same` are further conditions.
+    """
     equal = [Expr(" = ".join(reference(one).sql for one in pair), pair) for pair in using.values()]
     columns = [(_MERGED, one) for pair in using.values() for one in pair]
-    scope = join(bench, side, replace(both, fields=(*both.fields, *columns)), conjunction(equal))
+    scope = join(bench, side, replace(both, fields=(*both.fields, *columns)), conjunction([*same, *equal]))
     own, used = scope.fields[: len(both.fields)], iter(scope.fields[len(both.fields) :])
     pairs = {name: (next(used)[1], next(used)[1]) for name in using}
     return merged(bench, side, replace(scope, fields=own), pairs)

@@ -66,9 +66,7 @@ def select(operator: Operator, *, leaf: Leaf = _no_leaf) -> str:
             copies = f"generate_series(1, {quote(operator.times)})"
             return f"{_columns(operator)} FROM {_nested(operator.input, leaf)} AS i CROSS JOIN {copies}"
         case TopK():
-            limit = "" if operator.limit is None else f" LIMIT {operator.limit}"
-            rows = f"{_columns(operator)} FROM {_nested(operator.input, leaf)} AS i"
-            return f"{rows} ORDER BY {', '.join(operator.order)}{limit} OFFSET {operator.offset}"
+            return _first_rows(operator, leaf)
         case Aggregate():
             return _aggregate(operator, leaf)
         case UnionAll():
@@ -100,6 +98,20 @@ def _aggregate(operator: Aggregate, leaf: Leaf) -> str:
     if keys:
         return f"{sql} GROUP BY {', '.join(keys)}"
     return sql if calls else f"{sql} HAVING true"
+
+
+def _first_rows(operator: TopK, leaf: Leaf) -> str:
+    columns, rows, order = _columns(operator), f"{_nested(operator.input, leaf)} AS i", ", ".join(operator.order)
+    if operator.ties is None:
+        limit = "" if operator.limit is None else f" LIMIT {operator.limit}"
+        return f"{columns} FROM {rows} ORDER BY {order}{limit} OFFSET {operator.offset}"
+    shared = ", ".join(operator.order[: operator.ties])
+    if not operator.offset:
+        return f"{columns} FROM {rows} ORDER BY {shared} FETCH FIRST {operator.limit} ROWS WITH TIES"
+    last = operator.offset + (operator.limit or 0)
+    places = f"row_number() OVER (ORDER BY {order}) AS pgt_place, rank() OVER (ORDER BY {shared}) AS pgt_rank"
+    placed = f"{columns}, {places} FROM {rows}"
+    return f"{columns} FROM ({placed}) AS p WHERE pgt_place > {operator.offset} AND pgt_rank <= {last}"
 
 
 def _branch(union: UnionAll, branch: Operator, leaf: Leaf) -> str:

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from pgtrickle.query import given, scalar, sublinks, support, topk
+from pgtrickle.query import given, ofrow, scalar, sublinks, support, topk
 from pgtrickle.query.building import Around, Building, Names
 from pgtrickle.query.calls import function_name
-from pgtrickle.query.expression import column_node, conjunct_nodes, from_node
+from pgtrickle.query.expression import column_node, conjunct_nodes, from_node, tree_columns
 from pgtrickle.query.keyed import Keyed
 from pgtrickle.query.operators import Operator
 from pgtrickle.query.scope import Scope
@@ -51,6 +51,10 @@ class Resolving(Building):
         """
 
         def replace(part: exp.Expr) -> exp.Expr:
+            if self._is_answered(part, scope):
+                return ofrow.resolved(part, scope)
+            if self._is_answered(sublinks.asked(part), scope):
+                return part
             if around is not None:
                 answer = self._answer(part, scope, around)
                 if answer is not None:
@@ -67,11 +71,15 @@ class Resolving(Building):
 
         return node.copy().transform(replace)
 
+    def _is_answered(self, query: exp.Expr | None, scope: Scope) -> bool:
+        """Whether it is a query that stays in the expression it stands in, since it reads no table."""
+        return isinstance(query, exp.Query | exp.Values) and ofrow.is_answered(query, scope, self._calls)
+
     def _asked(self, part: exp.Expr, scope: Scope, around: Around) -> list[exp.Expr]:
         """A conjunct of WHERE that holds a subquery: what is left to filter by once the attachments are joined."""
         node, isnt = sublinks.negated(part)
         test = sublinks.recognise(node)
-        if test is None:
+        if test is None or self._is_answered(test.query, scope):
             return conjunct_nodes(self._resolve(part, scope, around))
         operands = [self._resolve(operand, scope, around) for operand in test.operands]
         inner = self._inner(test.query, scope, around.names, listed=bool(test.operands))
@@ -191,7 +199,7 @@ class Resolving(Building):
         """A subquery that is one value, or one row of them."""
         names = self._with(query, around.names)
         try:
-            if isinstance(query, exp.Select) and self._is_one_group(query) and self._is_flat(query, scope):
+            if isinstance(query, exp.Select) and self._groups_rows(query) and self._is_flat(query, scope):
                 self._check_select(query)
                 inside, correlated = self._correlated(query, scope, names)
                 selected = [self._resolve(part.unalias(), inside) for part in query.expressions]
@@ -222,6 +230,10 @@ class Resolving(Building):
         rest = ("group", "having", "distinct", "limit", "offset", "fetch")
         return self._calls.groups(query) and not any(query.args.get(part) for part in rest)
 
+    def _groups_rows(self, query: exp.Select) -> bool:
+        """Whether it is aggregates of all rows of its FROM."""
+        return query.args.get("from_") is not None and self._is_one_group(query)
+
     def _check_expression(self, node: exp.Expr, *, sets: bool) -> None:
         if isinstance(node, exp.Window):
             raise self._refuse(support.WINDOW_FUNCTION, "", "over")
@@ -237,4 +249,4 @@ class Resolving(Building):
 
 def columns_of(nodes: Iterable[exp.Expr]) -> set[str]:
     """The tree's columns that expressions read."""
-    return {column.name for node in nodes for column in node.find_all(exp.Column)}
+    return {column.name for node in nodes for column in tree_columns(node)}

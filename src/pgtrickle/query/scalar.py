@@ -13,18 +13,20 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from pgtrickle.model import PgType
+from pgtrickle.model import Expr, PgType
 from pgtrickle.query import dialect
 from pgtrickle.query.bench import Bench
 from pgtrickle.query.calls import Calls
-from pgtrickle.query.expression import column_node, reference
+from pgtrickle.query.expression import column_node, node_of, reference, tree_columns
 from pgtrickle.query.grouping import Grouping
 from pgtrickle.query.keyed import Keyed
-from pgtrickle.query.operators import Aggregate
+from pgtrickle.query.operators import Aggregate, AggregateCall
+from pgtrickle.query.outer import null_of
 from pgtrickle.query.sublinks import Attachment, Join
 
-#: Aggregates whose answer over no rows is neither NULL nor, as count's, zero.
+#: Aggregates whose answer over no rows is neither NULL nor, as count's, zero; so may be those that users defined.
 _ANSWER_OVER_NOTHING = frozenset({"regr_count", "rank", "dense_rank", "percent_rank", "cume_dist"})
+_BIGINT = PgType(20, "bigint")
 
 
 class NotGroupedError(ValueError):
@@ -42,7 +44,7 @@ class Values:
 
 def values(bench: Bench, calls: Calls, keyed: Keyed, selected: Sequence[exp.Expr]) -> Values:
     """The values of `selected`, which call aggregates over the rows of `keyed`; raises NotGroupedError."""
-    outside = {c.name for node in (*selected, *(key.outside for key in keyed.keys)) for c in node.find_all(exp.Column)}
+    outside = {c.name for node in (*selected, *(key.outside for key in keyed.keys)) for c in tree_columns(node)}
     external = frozenset(outside - set(keyed.operator.names))
     grouping = Grouping(bench, keyed.operator, calls.aggregate_or_gather, external)
     keys = [column_node(key.name) for key in keyed.keys]
@@ -50,6 +52,7 @@ def values(bench: Bench, calls: Calls, keyed: Keyed, selected: Sequence[exp.Expr
     found, groups = rewritten[: len(selected)], rewritten[len(selected) :]
     attachment = Attachment(aggregate, None, Join.CROSS)
     if keys:
+        aggregate = counted(bench, aggregate)
         found = [over_nothing(aggregate, keyed.outside(node, groups)) for node in found]
         attachment = Attachment(aggregate, keyed.condition(groups), Join.LEFT)
     return Values(attachment, [exp.Paren(this=node) for node in found], tuple(grouping.functions()))
@@ -108,20 +111,49 @@ def array(bench: Bench, calls: Calls, keyed: Keyed, name: str, order: Sequence[e
     return Values(gathered.attachment, [exp.Paren(this=dialect.parse_expression(typed))])
 
 
+def counted(bench: Bench, aggregate: Aggregate) -> Aggregate:
+    """An aggregate that counts its rows if it has a call whose answer over no rows is not known: where there is no
+    group, there is no count."""
+    if not any(_is_asked(call) for call in aggregate.calls):
+        return aggregate
+    count = AggregateCall("count", Expr("count(*)"), bench.column(_BIGINT))
+    return Aggregate((*aggregate.columns, count.output), aggregate.input, aggregate.keys, (*aggregate.calls, count))
+
+
 def over_nothing(aggregate: Aggregate, node: exp.Expr) -> exp.Expr:
-    """An expression over an aggregate's columns, made right where these are NULL for want of a group."""
-    called = {call.output.name: call.function for call in aggregate.calls}
+    """An expression over the columns of an aggregate that is `counted`, made right where these are NULL for want of a
+    group; raises NotGroupedError."""
+    called = {call.output.name: _over_nothing(aggregate, call) for call in aggregate.calls}
 
     def replace(part: exp.Expr) -> exp.Expr:
-        return _over_nothing(called[part.name], part) if isinstance(part, exp.Column) and part.name in called else part
+        return called[part.name].copy() if isinstance(part, exp.Column) and part.name in called else part
 
     return node.transform(replace)
 
 
-def _over_nothing(function: str, column: exp.Column) -> exp.Expr:
+def _is_asked(call: AggregateCall) -> bool:
+    return "." in call.function or call.function in _ANSWER_OVER_NOTHING
+
+
+def _over_nothing(aggregate: Aggregate, call: AggregateCall) -> exp.Expr:
     """A call's column, NULL where the group is not there, as the call's answer over no rows."""
-    if "." in function or function in _ANSWER_OVER_NOTHING:
-        raise NotGroupedError(f"{function}() in a correlated subquery")
-    if function == "count":
+    column = column_node(call.output.name)
+    if _is_asked(call):
+        here = reference(aggregate.calls[-1].output).sql
+        text = f"(CASE WHEN {here} IS NULL THEN {_asked(aggregate, call)} ELSE {reference(call.output).sql} END)"
+        return dialect.parse_expression(text)
+    if call.function == "count":
         return exp.Coalesce(this=column, expressions=[exp.Literal.number(0)])
     return column
+
+
+def _asked(aggregate: Aggregate, call: AggregateCall) -> str:
+    """What PostgreSQL says the call is over no rows."""
+    core = node_of(call.call)
+    if core.find(exp.WithinGroup) is not None:  # it may depend on what is given beside the rows
+        raise NotGroupedError(f"{call.function}() in a correlated subquery")
+    read = [column for column in aggregate.input.columns if column.name in call.call.columns]
+    columns = ", ".join(f"{null_of(column).sql} AS {reference(column).sql}" for column in read)
+    for column in list(tree_columns(core)):
+        column.set("table", exp.to_identifier("nothing"))
+    return f"(SELECT {dialect.text(core)} FROM (SELECT {columns} WHERE false) AS nothing)"

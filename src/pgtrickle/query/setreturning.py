@@ -49,6 +49,8 @@ def expand(
 
 def _innermost(calls: Calls, node: exp.Expr) -> Iterator[exp.Expr]:
     """The calls in an expression that have no other such call in them."""
+    if isinstance(node, exp.Query):
+        return  # it reads no table, and calls them for itself
     within = [call for part in node.iter_expressions() for call in _innermost(calls, part)]
     yield from within
     if not within and calls.returns_set(node):

@@ -16,7 +16,7 @@ from sqlglot import exp
 from pgtrickle.model import Column, PgType
 from pgtrickle.query import dialect
 from pgtrickle.query.bench import Bench
-from pgtrickle.query.expression import column_node, from_node
+from pgtrickle.query.expression import column_node, from_node, tree_columns
 from pgtrickle.query.keyed import Keyed
 from pgtrickle.query.operators import InnerJoin, LeftJoin, Match, MatchKind, Operator
 
@@ -130,9 +130,28 @@ def compared_rows(node: exp.Expr, operands: Sequence[exp.Expr], values: Sequence
     return exp.Paren(this=type(node)(this=one, expression=other))
 
 
+def asked(node: exp.Expr) -> exp.Expr | None:
+    """The query that EXISTS, IN, ANY, ALL or ARRAY asks; of ARRAY, if its values are in a definite order."""
+    test = recognise(node)
+    query = array_query(node)
+    return test.query if test is not None else query if query is None or is_in_order(query) else None
+
+
 def array_query(node: exp.Expr) -> exp.Expr | None:
     """The query of ARRAY(SELECT …)."""
     return _called("ARRAY", node)
+
+
+def is_in_order(query: exp.Expr) -> bool:
+    """Whether its rows come in a definite order: that of ORDER BY, or of the one function or VALUES it reads."""
+    query = bare(query)
+    if query.args.get("order") is not None:
+        return True
+    if not isinstance(query, exp.Select):
+        return isinstance(query, exp.Values)
+    sorts = ("joins", "group", "having", "distinct", "with_")
+    first = query.args.get("from_")
+    return not any(query.args.get(part) for part in sorts) and not (first and isinstance(first.this, exp.Subquery))
 
 
 def _called(name: str, node: exp.Expr) -> exp.Expr | None:
@@ -298,5 +317,5 @@ def reads_around(attachment: Attachment, known: set[str]) -> bool:
     """Whether the condition reads columns that are neither its own side's nor among `known`."""
     if attachment.condition is None:
         return False
-    read = {column.name for column in attachment.condition.find_all(exp.Column)}
+    read = {column.name for column in tree_columns(attachment.condition)}
     return not read <= known | set(attachment.right.names)

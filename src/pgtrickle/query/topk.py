@@ -1,6 +1,7 @@
 """ORDER BY … LIMIT … OFFSET as the first rows of an order. Pure; a part of `build.py`.
 
 Rows that tie are ordered by all of their columns: of rows that PostgreSQL might choose among, these are chosen always.
+FETCH FIRST … WITH TIES has all of them.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from pgtrickle.query.operators import Operator, TopK
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How many rows, None being all, after how many others."""
+    """How many rows, None being all, after how many others; `ties`: and those that tie with the last of them."""
 
     limit: int | None
     offset: int
+    ties: bool = False
 
 
 class UnknownBoundError(ValueError):
@@ -32,14 +34,23 @@ def bounds(query: exp.Expr) -> Bounds | None:
     limit, offset = query.args.get("limit"), query.args.get("offset")
     if limit is None and offset is None:
         return None
-    found = Bounds(None if limit is None else _number(limit), 0 if offset is None else _number(offset))
+    number = None if limit is None else _number(limit)
+    found = Bounds(number, 0 if offset is None else _number(offset), bool(number) and isinstance(limit, exp.Fetch))
     return None if found == Bounds(None, 0) else found
+
+
+def without_all(query: exp.Expr) -> exp.Expr:
+    """The query without LIMIT ALL, which says nothing; LIMIT NULL is written so, too."""
+    for limit in list(query.find_all(exp.Limit)):
+        if limit.expression.name.upper() == "ALL":
+            limit.pop()
+    return query
 
 
 def any_row(query: exp.Expr) -> exp.Expr:
     """A query that has rows just if `query` has, without a LIMIT that leaves one of them: which, does not matter."""
     limit = query.args.get("limit")
-    if limit is None or query.args.get("offset") is not None or not isinstance(limit, exp.Limit) or not _number(limit):
+    if limit is None or query.args.get("offset") is not None or not _number(limit):
         return query
     query = query.copy()
     query.set("limit", None)
@@ -48,9 +59,7 @@ def any_row(query: exp.Expr) -> exp.Expr:
 
 
 def _number(clause: exp.Expr) -> int:
-    if not isinstance(clause, exp.Limit | exp.Offset):  # FETCH … WITH TIES
-        raise UnknownBoundError(dialect.text(clause))
-    value = clause.expression.unnest()
+    value = (clause.args["count"] if isinstance(clause, exp.Fetch) else clause.expression).unnest()
     while isinstance(value, exp.Cast | exp.Paren):
         value = value.this
     if not isinstance(value, exp.Literal) or not value.this.isdigit():
@@ -69,4 +78,5 @@ def top(operator: Operator, order: Iterable[exp.Ordered], bound: Bounds) -> TopK
     """The first rows of `operator`."""
     parts = [dialect.text(part) for part in order]
     ties = (reference(column).sql for column in operator.columns)
-    return TopK(operator.columns, operator, tuple(dict.fromkeys([*parts, *ties])), bound.limit, bound.offset)
+    listed, shared = tuple(dict.fromkeys([*parts, *ties])), len(dict.fromkeys(parts)) if bound.ties else None
+    return TopK(operator.columns, operator, listed, bound.limit, bound.offset, shared)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pgtrickle.model import quote
+from pgtrickle.query.expression import element
 from pgtrickle.query.operators import Equality, Scan
 
 _LOOKUP_SECONDS = 30e-6  # one indexed probe, rows back included
@@ -62,7 +63,7 @@ def read_cost(facts: Facts, delta_rows: float, scans: tuple[Scan, ...], keys: tu
     for scan in scans:
         attributes = dict(zip(scan.names, scan.attributes, strict=True))
         for key in keys:
-            attribute = attributes.get(key.right.sql.strip('"'))
+            attribute = attributes.get(_name(key))
             if attribute is not None and attribute in facts.tables[scan.table.oid].indexed:
                 per_key = facts.tables[scan.table.oid].indexed[attribute]
                 by_lookup = delta_rows * max(per_key, 1.0) * _LOOKUP_SECONDS
@@ -87,11 +88,16 @@ def scan_cost(facts: Facts, scan: Scan) -> float:
     return facts.rows(scan.table.oid) * _SCAN_IN_SERVER_SECONDS
 
 
+def _name(key: Equality) -> str:
+    """What the operand is asked for by: a column's name, if it is one."""
+    return element(key.right).sql.strip('"')
+
+
 def _missing_index(facts: Facts, scans: tuple[Scan, ...], keys: tuple[Equality, ...]) -> str | None:
     """An index on a key of the largest table that has one: on all such columns, as they are looked up together."""
     for scan in sorted(scans, key=lambda scan: -facts.rows(scan.table.oid)):
         attributes = dict(zip(scan.names, scan.attributes, strict=True))
-        found = [attributes.get(key.right.sql.strip('"')) for key in keys]
+        found = [attributes.get(_name(key)) for key in keys]
         columns = dict.fromkeys(quote(attribute) for attribute in found if attribute is not None)
         if columns:
             return f"CREATE INDEX ON {scan.table.qualified} ({', '.join(columns)})"

@@ -199,11 +199,13 @@ class FullLowering:
         if not keys and not has_state:
             relation = run_steps(weigh(self._select(node), node.names), steps)
             return Read(columns, 1000.0, relation, "a join evaluated by PostgreSQL", place=self._place(node)), ()
+        if not keys and node.equalities:  # which PostgreSQL can join by, and Spark cannot
+            return self._asked(node, columns, steps), ()
         left, right = self.evaluated(node.left), self.evaluated(node.right)
         joined = HashJoin(node.columns, max(left.rows, right.rows), left, right, keys)
         return joined, (*residual(node.condition, node.columns, keys, node.equalities), *steps)
 
-    def _asked(self, node: LeftJoin | Match, columns: tuple[Column, ...], steps: tuple[Step, ...]) -> Flow:
+    def _asked(self, node: InnerJoin | LeftJoin | Match, columns: tuple[Column, ...], steps: tuple[Step, ...]) -> Flow:
         """Each task lets PostgreSQL join its share of a table that the left side reads; state below is built too."""
         self._land_below(node)
         shared = self._largest(node) if self._splits(node) else None

@@ -17,7 +17,18 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus, Rematch, TopKDelta, after, is_empty
+from pgtrickle.delta.algebra import (
+    After,
+    AggregateDelta,
+    Before,
+    Changes,
+    Plus,
+    Rematch,
+    TopKDelta,
+    after,
+    is_empty,
+    keeps_state,
+)
 from pgtrickle.delta.differentiate import differentiate
 from pgtrickle.model import Table, quote
 from pgtrickle.postgres import matching
@@ -212,7 +223,7 @@ class _DeltaLowering:
     def _against(self, flow: Flow, met: Meeting, steps: tuple[Step, ...], part: Part) -> Flow:
         """ΔX ⋈ side: the version at hand, corrected by ΔX ⋈ Δside where the rule asks for another one."""
         operand = met.side.operator
-        is_state = isinstance(chain(operand)[0], Aggregate | TopK)
+        is_state = keeps_state(operand)
         if not is_state and mixes_versions(operand):
             first, second = halves(met)
             return self._against(self._against(flow, first, (), part), second, steps, part)
@@ -298,14 +309,18 @@ class _DeltaLowering:
 
         They are to be found for the rows of `flow` by `keys`.
         """
-        core, steps = chain(operand)
-        if isinstance(core, Aggregate | TopK):
-            kept = kept_rows(core, self.names.state(numbered(self.tree)[core]))
-            return run_steps(weigh(kept, core.names), steps), Point.START
+        if keeps_state(operand):
+            return weigh(render.select(operand, leaf=self._kept), operand.names), Point.START
         cost = read_cost(self.facts, flow.rows, _scans(operand), keys)
         found = flow.rows * cost.rows_per_key if cost.index else math.inf
         leaf = groups_by_key(lambda scan, by: found * group_cost(self.facts, scan, by) < scan_cost(self.facts, scan))
         return weigh(render.select(operand, leaf=leaf), operand.names), Point.SNAPSHOT
+
+    def _kept(self, node: Operator) -> str | None:
+        """The rows of what keeps state, off its table; a leaf of `render.select`."""
+        if not isinstance(node, Aggregate | TopK):
+            return None
+        return kept_rows(node, self.names.state(numbered(self.tree)[node]))
 
     def _choose_lookup(self, operand: Operator, flow: Flow, keys: tuple[Equality, ...], at_hand: Point) -> None:
         if at_hand is Point.SNAPSHOT:

@@ -12,10 +12,11 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from pgtrickle.delta.algebra import After, Before, Plus
-from pgtrickle.model import Expr
+from pgtrickle.delta.algebra import After, Before, Plus, keeps_state
+from pgtrickle.model import Column, Expr
 from pgtrickle.postgres.weighted import Step, both, chain, rename
-from pgtrickle.query.operators import Aggregate, Equality, InnerJoin, Operator, TopK, UnionAll, walk
+from pgtrickle.query.expression import conjunction, conjuncts, reference, referenced, substitute
+from pgtrickle.query.operators import Aggregate, Equality, InnerJoin, Operator, Project, TopK, UnionAll, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def spines(plan: Operator, above: tuple[Meeting | Step, ...] = (), whole: Collec
             return [spine for branch in branches for spine in spines(rename(branch, core), parts, whole)]
         case InnerJoin():
             delta, met = meeting(core)
-            return spines(delta, (*_apart(met), *parts), whole)
+            return [spine for apart in _terms(core, met) for spine in spines(delta, (*apart, *parts), whole)]
     return [Spine(core, parts)]
 
 
@@ -81,6 +82,63 @@ def _topmost(operator: Operator, wanted: Collection[Operator]) -> Iterator[Inner
         return
     for below in operator.inputs:
         yield from _topmost(below, wanted)
+
+
+def _terms(join: InnerJoin, met: Meeting) -> list[tuple[Meeting | Step, ...]]:
+    """What a delta meets, where that mixes tables with state: a union branch by branch, a join side by side, and the
+    projection on top of it done after."""
+    if keeps_state(met.side.operator) or not any(isinstance(n, Aggregate | TopK) for n in walk(met.side.operator)):
+        return [(met,)]
+    core, steps = chain(met.side.operator)
+    shown = _shown(core, steps)
+    if isinstance(core, UnionAll) and shown is not None:
+        branches = [_as_branch(branch, core, shown) for branch in core.branches]
+        return [term for each in branches for term in _terms(join, _meets(met, each))]
+    if isinstance(core, InnerJoin) and len(steps) == 1 and isinstance(steps[0], Project):
+        return [(*_apart(_meets_below(met, steps[0])), _projected(join, steps[0]))]
+    return [_apart(met)]
+
+
+def _shown(core: Operator, steps: tuple[Step, ...]) -> dict[Column, str] | None:
+    """The columns of `core` that steps show, as they call them; None if the steps do more than that."""
+    if not steps:
+        return {column: column.name for column in core.columns}
+    if len(steps) > 1 or not isinstance(steps[0], Project):
+        return None
+    names = [referenced(expression) for expression in steps[0].expressions]
+    known = {column: name for column, name in zip(steps[0].columns, names, strict=True) if name is not None}
+    return known if len(known) == len(names) else None
+
+
+def _as_branch(branch: Operator, union: UnionAll, shown: dict[Column, str]) -> Project:
+    """A branch alone, with those of the union's columns that are shown."""
+    assert isinstance(branch, Project)
+    found = dict(zip(union.names, branch.expressions, strict=True))
+    return Project(tuple(shown), branch.input, tuple(found[name] for name in shown.values()))
+
+
+def _meets(met: Meeting, operand: Operator) -> Meeting:
+    return Meeting(type(met.side)(operand.columns, operand), met.on)
+
+
+def _meets_below(met: Meeting, project: Project) -> Meeting:
+    """ΔX ⋈ π(R) as ΔX ⋈ R: the condition says of π's columns what they are."""
+    meaning = dict(zip(project.names, project.expressions, strict=True))
+    condition = None if met.on.condition is None else substitute(met.on.condition, meaning)
+    equalities = tuple(Equality(e.left, substitute(e.right, meaning)) for e in met.on.equalities)
+    return _meets(Meeting(met.side, On(condition, equalities)), project.input)
+
+
+def _projected(join: InnerJoin, project: Project) -> Project:
+    """The projection of what was met, beside the delta's columns."""
+    meaning = dict(zip(project.names, project.expressions, strict=True))
+    expressions = tuple(meaning.get(name, reference(name)) for name in join.names)
+    return Project(join.columns, Operator(tuple(_read(join, project))), expressions)
+
+
+def _read(join: InnerJoin, project: Project) -> Iterator[Column]:
+    yield from (column for column in join.columns if column.name not in project.names)
+    yield from project.input.columns
 
 
 def _apart(met: Meeting) -> tuple[Meeting, ...]:
@@ -105,7 +163,7 @@ def halves(met: Meeting) -> tuple[Meeting, Meeting]:
     keys = tuple(e for e in met.on.equalities if set(e.right.columns) <= set(near.names))
     condition = both(met.on.condition, operand.condition)
     return (
-        Meeting(version(near.columns, near), On(_all_hold(keys), keys)),
+        Meeting(version(near.columns, near), On(_about(met.on.condition, keys), keys)),
         Meeting(version(far.columns, far), On(condition, equalities)),
     )
 
@@ -114,9 +172,8 @@ def flipped(equalities: tuple[Equality, ...]) -> tuple[Equality, ...]:
     return tuple(Equality(equality.right, equality.left) for equality in equalities)
 
 
-def _all_hold(equalities: tuple[Equality, ...]) -> Expr | None:
-    condition: Expr | None = None
-    for equality in equalities:
-        columns = equality.left.columns + equality.right.columns
-        condition = both(condition, Expr(f"{equality.left.sql} = {equality.right.sql}", columns))
-    return condition
+def _about(condition: Expr | None, keys: tuple[Equality, ...]) -> Expr | None:
+    """The part of a condition that reads nothing but what `keys` compare: these, and what is said of NULLs in them."""
+    read = {name for key in keys for side in (key.left, key.right) for name in side.columns}
+    parts = () if condition is None else conjuncts(condition)
+    return conjunction(part for part in parts if part.columns and read.issuperset(part.columns))

@@ -59,7 +59,7 @@ def _order(operator: Operator) -> Operator:
             return Expand(below.columns + operator.made, below, operator.call, operator.outer)
         case TopK():
             below = _order(operator.input)
-            return TopK(below.columns, below, operator.order, operator.limit, operator.offset)
+            return replace(operator, columns=below.columns, input=below)
         case Project() | Aggregate():
             return replace(operator, input=_order(operator.input))
         case UnionAll():

@@ -6,6 +6,7 @@ A grouping key is always read, and an aggregate without keys keeps one call, sin
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from pgtrickle.model import Expr
 from pgtrickle.query.expression import referenced
@@ -61,13 +62,7 @@ def _prune(operator: Operator, needed: Collection[str]) -> Operator:
             below = _prune(operator.input, {*needed, *operator.call.columns})
             return Expand(below.columns + operator.made, below, operator.call, operator.outer)
         case TopK():  # all columns take part in the order
-            return TopK(
-                operator.columns,
-                _prune(operator.input, operator.names),
-                operator.order,
-                operator.limit,
-                operator.offset,
-            )
+            return replace(operator, input=_prune(operator.input, operator.names))
         case Aggregate():
             return _prune_aggregate(operator, needed)
         case UnionAll():

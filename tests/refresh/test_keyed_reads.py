@@ -1,0 +1,71 @@
+"""What a refresh reads: a changed row costs the keys it touches, not the tables. Counted by PostgreSQL itself."""
+
+from __future__ import annotations
+
+from time import sleep
+
+from pyspark.sql import SparkSession
+
+from pgtrickle import db
+from pgtrickle.api import Trickle
+from tests.refresh.oracle import differing
+
+ROWS, KEYS = 20_000, 4_000
+BOUND = 300  # for each of the queries, of the tables' 20,000 rows each and the states' 4,000
+IDLE_SECONDS = 11  # after ten, a session that has gone idle tells what it has read
+
+EACH = {
+    "with_query": "SELECT t.id, (WITH w AS (SELECT r.v FROM r WHERE r.k = t.k) SELECT count(*) FROM w) AS n FROM t",
+    "derived": "SELECT t.id, (SELECT sum(q.v) FROM (SELECT r.v FROM r WHERE r.k = t.k) q) AS s FROM t",
+    "with_having": "SELECT t.id FROM t WHERE EXISTS "
+    "(SELECT FROM (SELECT r.v FROM r WHERE r.k = t.k) q HAVING count(*) > 5)",
+    "beside": "SELECT t.id, q.n FROM t, LATERAL (SELECT count(*) AS n FROM (SELECT r.v FROM r WHERE r.k = t.k) w) q",
+    "two_levels": "SELECT t.id, (SELECT count(*) FROM r WHERE r.k = t.k AND EXISTS "
+    "(SELECT FROM s WHERE s.k = r.k AND s.v > t.k)) AS n FROM t",
+    "unions": "SELECT t.id, q.x FROM t, LATERAL (SELECT r.v AS x FROM r WHERE r.k = t.k UNION ALL SELECT t.k) q",
+}
+WINDOWS = (
+    ("UPDATE t SET k = k + 1 WHERE id = 77", "UPDATE t SET k = NULL WHERE id = 78", "INSERT INTO t VALUES (-1, -1)"),
+    ("INSERT INTO r VALUES (123, 1)", "DELETE FROM r WHERE k = 124"),
+)
+
+
+def test_a_changed_row_reads_its_keys(database18: str, spark: SparkSession) -> None:
+    with db.connect(database18) as connection, Trickle(database18, spark=spark) as trickle:
+        _fill(connection)
+        for name, query in EACH.items():
+            trickle.create_stream_table(name, query, refresh_mode="DIFFERENTIAL")
+        connection.execute("ANALYZE")
+        for window in WINDOWS:
+            before = _rows_read(connection)
+            for change in window:
+                connection.execute(db.statement(change))
+            for name in EACH:
+                assert trickle.refresh_stream_table(name).action == "DIFFERENTIAL"
+            read = _rows_read(connection) - before
+            assert read < BOUND * len(EACH), window
+            for name, query in EACH.items():
+                assert differing(connection, name, query) == []
+
+
+def _fill(connection: db.Connection) -> None:
+    connection.execute("CREATE TABLE t (id int PRIMARY KEY, k int)")
+    connection.execute(db.statement(f"INSERT INTO t SELECT g, g % {KEYS} FROM generate_series(1, {ROWS}) AS g"))
+    connection.execute("CREATE INDEX ON t (k)")
+    for table in ("r", "s"):
+        connection.execute(db.statement(f"CREATE TABLE {table} (k int, v int)"))
+        rows = f"SELECT g % {KEYS}, g % 7 FROM generate_series(1, {ROWS}) AS g"
+        connection.execute(db.statement(f"INSERT INTO {table} {rows}"))
+        connection.execute(db.statement(f"CREATE INDEX ON {table} (k)"))
+
+
+def _rows_read(connection: db.Connection) -> int:
+    """Rows of the tables and of what is kept of them, since the server began."""
+    connection.execute("SELECT pg_stat_force_next_flush()")
+    sleep(IDLE_SECONDS)
+    row = connection.execute(
+        "SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_stat_user_tables"
+        " WHERE relname IN ('t', 'r', 's') OR schemaname = 'pgtrickle_state'"
+    ).fetchone()
+    assert row is not None
+    return int(str(row[0]))
