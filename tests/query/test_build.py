@@ -94,7 +94,7 @@ REFUSED = (
         "line 1, column 14",
     ),
     (
-        "SELECT 1 + (SELECT max(o.id) FROM orders o) AS n FROM customers GROUP BY CUBE ((SELECT max(o.id) FROM orders o))",
+        "SELECT 1 + (SELECT max(id) FROM orders) AS n FROM customers GROUP BY CUBE ((SELECT max(id) FROM orders))",
         support.SUBQUERY,
         "line 1, column 12",
     ),
