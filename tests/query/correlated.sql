@@ -419,3 +419,15 @@ SELECT c.id, (SELECT product(o.id) FROM orders o WHERE o.customer = c.id) AS p, 
 o.customer = c.id + 1) AS r FROM customers c
 
 SELECT c.id, x.p FROM customers c, LATERAL (SELECT product(o.id) + c.id AS p FROM (SELECT o.id FROM orders o WHERE o.customer > c.id) o) x
+
+SELECT v.x, v.y FROM (VALUES ((SELECT max(o.id) FROM orders o), 'a'), (2, 'b'), (2, 'b')) v (x, y)
+
+SELECT c.id, v.x FROM customers c LEFT JOIN LATERAL (VALUES ((SELECT max(o.id) FROM orders o WHERE o.customer = c.id)), (c.id)) v (x) ON
+v.x > 1
+
+SELECT c.id FROM customers c WHERE c.id NOT IN (VALUES ((SELECT max(o.id) FROM orders o WHERE o.customer = c.id)), (2)) OR c.id = ANY
+(VALUES ((SELECT min(i.amount) FROM items i)), (5))
+
+SELECT x.a FROM (VALUES ((SELECT max(y.b) FROM (VALUES ((SELECT min(o.id) FROM orders o)), (7)) y (b)))) x (a)
+
+VALUES ((SELECT count(*) FROM orders)), (NULL)

@@ -27,6 +27,7 @@ from pgtrickle.query.rewrite import rewrite
 from pgtrickle.query.scope import Scope
 from pgtrickle.query.sublinks import Attachment
 from pgtrickle.query.topk import Bounds
+from pgtrickle.query.spread import spread
 from pgtrickle.query.unfold import unfolded
 
 _UNION_PARTS = frozenset({"this", "expression", "distinct", "order", "with_", "limit", "offset"})
@@ -50,7 +51,7 @@ class _Builder(FromClause):
 
     def _body(self, body: Body) -> Rows:
         try:
-            parsed = sublinks.spelled_out(topk.without_all(dialect.parse(body.sql)))
+            parsed = spread(sublinks.spelled_out(topk.without_all(dialect.parse(body.sql))))
         except dialect.UnknownSyntaxError as error:
             raise self._refuse(support.UNFAITHFUL, str(error)) from error
         rows = self._query(unfolded(parsed), {})
