@@ -25,9 +25,9 @@ from pgtrickle.query.operators import Aggregate, LeftJoin, Operator, Project, Un
 from pgtrickle.query.resolve import columns_of
 from pgtrickle.query.rewrite import rewrite
 from pgtrickle.query.scope import Scope
+from pgtrickle.query.spread import spread
 from pgtrickle.query.sublinks import Attachment
 from pgtrickle.query.topk import Bounds
-from pgtrickle.query.spread import spread
 from pgtrickle.query.unfold import unfolded
 
 _UNION_PARTS = frozenset({"this", "expression", "distinct", "order", "with_", "limit", "offset"})
