@@ -356,3 +356,5 @@ x.a > 1
 SELECT x.a, x.b FROM jsonb_to_recordset('[{"a": 1}, {"b": "x"}]') AS x(a int, b text)
 
 SELECT make_interval(days => c.id, hours => 2) AS span FROM customers c
+
+SELECT o.customer + 1 AS next, o.customer, (o.customer + 1) * 2 AS twice, count(*) AS n FROM orders o GROUP BY CUBE (o.customer + 1, o.customer)
