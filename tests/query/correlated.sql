@@ -419,3 +419,13 @@ SELECT c.id, (SELECT product(o.id) FROM orders o WHERE o.customer = c.id) AS p, 
 o.customer = c.id + 1) AS r FROM customers c
 
 SELECT c.id, x.p FROM customers c, LATERAL (SELECT product(o.id) + c.id AS p FROM (SELECT o.id FROM orders o WHERE o.customer > c.id) o) x
+
+SELECT i.product, (SELECT string_agg(coalesce(o.code, t.x), ',' ORDER BY t.x, o.code) FROM unnest(i.tags) t(x) LEFT JOIN orders o ON o.note = t.x) AS n
+FROM items i
+
+SELECT i.product, (SELECT count(*) FROM unnest(i.tags) t(x) FULL JOIN unnest(ARRAY['a','c']) u(x) ON u.x = t.x) AS n FROM items i
+
+SELECT i.product, y.x, y.id FROM items i LEFT JOIN LATERAL (SELECT t.x, o.id FROM unnest(i.tags) WITH ORDINALITY t(x, n) LEFT JOIN orders o ON
+o.note = t.x AND o.id > t.n) y ON true
+
+SELECT u.x, o.note FROM unnest(ARRAY[1, 2, 99]) u(x) FULL JOIN orders o ON o.id = u.x

@@ -32,6 +32,7 @@ class Prefix(exp.Unary):
 
 
 class _Parser(PostgresParser):
+    MODIFIABLES: ClassVar = (*PostgresParser.MODIFIABLES, exp.Unnest)  # (unnest(…) JOIN …), as of any other function
     FUNCTIONS: ClassVar = {"COALESCE": PostgresParser.FUNCTIONS["COALESCE"]}
     FUNCTION_PARSERS: ClassVar = {name: PostgresParser.FUNCTION_PARSERS[name] for name in _SPECIAL_SYNTAX}
 
@@ -73,6 +74,10 @@ class _Generator(PostgresGenerator):
     def join_sql(self, expression: exp.Join, join_op: str | None = None) -> str:
         alias = self.sql(expression, USING_ALIAS)
         return super().join_sql(expression, join_op) + (f" AS {alias}" if alias else "")
+
+    def unnest_sql(self, expression: exp.Unnest) -> str:
+        joins = "".join(self.sql(join) for join in expression.args.get("joins") or [])
+        return super().unnest_sql(expression) + joins
 
     def pow_sql(self, expression: exp.Pow) -> str:
         return self.binary(expression, "^")

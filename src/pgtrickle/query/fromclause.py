@@ -202,7 +202,8 @@ class FromClause(ForEach):
                 rows = self._values(node)
                 return Scope.of(rows.operator, rows.outputs, node.alias, renamed)
             case exp.Unnest():
-                return self._function(node, node, names)
+                item, joins = _opened(node)
+                return self._joins(self._function(item, item, names), joins, names)
         raise self._refuse(support.TABLE_FUNCTION, type(node).__name__.upper(), type(node).__name__.lower())
 
     def _derived(self, node: exp.Subquery, names: Names, renamed: list[str]) -> Scope:
