@@ -429,3 +429,7 @@ SELECT i.product, y.x, y.id FROM items i LEFT JOIN LATERAL (SELECT t.x, o.id FRO
 o.note = t.x AND o.id > t.n) y ON true
 
 SELECT u.x, o.note FROM unnest(ARRAY[1, 2, 99]) u(x) FULL JOIN orders o ON o.id = u.x
+
+SELECT i.product, t.x, o.id FROM items i, unnest(i.tags) t(x) LEFT JOIN orders o ON o.note = t.x
+
+SELECT c.id, (SELECT count(*) FROM items i, unnest(i.tags) t(x) JOIN orders o ON o.note = t.x AND o.customer >= c.id) AS n FROM customers c
