@@ -17,6 +17,8 @@ from tests.delta.expressions import Row, Value, rows_of, value_of
 
 Tuple = tuple[Any, ...]
 
+_AGGREGATE = exp.ArrayAgg | exp.Count | exp.Max | exp.Min | exp.Sum
+
 
 def sorted_rows(order: list[exp.Expr], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows in an order, as PostgreSQL has NULLs in it."""
@@ -132,12 +134,12 @@ def _labels(query: exp.Expr) -> list[str]:
 
 def _calls(node: exp.Expr) -> list[exp.Expr]:
     walk = node.walk(prune=lambda part: isinstance(part, exp.Query))
-    return [part for part in walk if isinstance(part, exp.Count | exp.Max | exp.Min | exp.Sum)]
+    return [part for part in walk if isinstance(part, _AGGREGATE)]
 
 
 def _over(node: exp.Expr, rows: list[dict[str, Any]], row: Row) -> Value:
     """An expression with aggregates, over all rows."""
-    if isinstance(node, exp.Count | exp.Max | exp.Min | exp.Sum):
+    if isinstance(node, _AGGREGATE):
         return _aggregated(node, rows)
     if not _calls(node):
         return value_of(node, row)
@@ -149,6 +151,8 @@ def _over(node: exp.Expr, rows: list[dict[str, Any]], row: Row) -> Value:
 
 
 def _aggregated(call: exp.Expr, rows: list[dict[str, Any]]) -> Value:
+    if isinstance(call, exp.ArrayAgg):
+        return _gathered(call, rows)
     if isinstance(call.this, exp.Star):
         return len(rows)
     values = [value for row in rows if (value := value_of(call.this, row)) is not None]
@@ -158,6 +162,11 @@ def _aggregated(call: exp.Expr, rows: list[dict[str, Any]]) -> Value:
         max if isinstance(call, exp.Max) else min if isinstance(call, exp.Min) else sum
     )
     return apply(values) if values else None
+
+
+def _gathered(call: exp.ArrayAgg, rows: list[dict[str, Any]]) -> Value:
+    order = call.this if isinstance(call.this, exp.Order) else exp.Order(this=call.this, expressions=[])
+    return tuple(value_of(order.this, row) for row in sorted_rows(order.expressions, rows)) or None
 
 
 def _cut(query: exp.Expr, found: list[tuple[dict[str, Any], Tuple]]) -> list[Tuple]:

@@ -431,3 +431,17 @@ SELECT c.id FROM customers c WHERE c.id NOT IN (VALUES ((SELECT max(o.id) FROM o
 SELECT x.a FROM (VALUES ((SELECT max(y.b) FROM (VALUES ((SELECT min(o.id) FROM orders o)), (7)) y (b)))) x (a)
 
 VALUES ((SELECT count(*) FROM orders)), (NULL)
+
+SELECT i.product, (SELECT string_agg(coalesce(o.code, t.x), ',' ORDER BY t.x, o.code) FROM unnest(i.tags) t(x) LEFT JOIN orders o ON o.note = t.x) AS n
+FROM items i
+
+SELECT i.product, (SELECT count(*) FROM unnest(i.tags) t(x) FULL JOIN unnest(ARRAY['a','c']) u(x) ON u.x = t.x) AS n FROM items i
+
+SELECT i.product, y.x, y.id FROM items i LEFT JOIN LATERAL (SELECT t.x, o.id FROM unnest(i.tags) WITH ORDINALITY t(x, n) LEFT JOIN orders o ON
+o.note = t.x AND o.id > t.n) y ON true
+
+SELECT u.x, o.note FROM unnest(ARRAY[1, 2, 99]) u(x) FULL JOIN orders o ON o.id = u.x
+
+SELECT i.product, t.x, o.id FROM items i, unnest(i.tags) t(x) LEFT JOIN orders o ON o.note = t.x
+
+SELECT c.id, (SELECT count(*) FROM items i, unnest(i.tags) t(x) JOIN orders o ON o.note = t.x AND o.customer >= c.id) AS n FROM customers c

@@ -356,3 +356,18 @@ x.a > 1
 SELECT x.a, x.b FROM jsonb_to_recordset('[{"a": 1}, {"b": "x"}]') AS x(a int, b text)
 
 SELECT make_interval(days => c.id, hours => 2) AS span FROM customers c
+
+SELECT o.customer + 1 AS next, o.customer, (o.customer + 1) * 2 AS twice, count(*) AS n FROM orders o GROUP BY CUBE (o.customer + 1, o.customer)
+
+SELECT count(*) AS n, c.region FROM customers c GROUP BY c.region ORDER BY c.region LIMIT 1
+
+SELECT c.region, count(*) AS n FROM customers c GROUP BY c.region ORDER BY count(*) DESC, c.region FETCH FIRST 1 ROW WITH TIES
+
+SELECT count(*) AS n, upper(c.region) AS u FROM customers c GROUP BY ROLLUP (upper(c.region)) ORDER BY upper(c.region) LIMIT 1
+
+SELECT count(*) AS n, (SELECT max(o.note) FROM orders o WHERE o.customer = c.id) AS m FROM customers c GROUP BY 2 ORDER BY 2 LIMIT 1
+
+SELECT o.id, x.n, x.product FROM orders o, LATERAL (SELECT count(*) AS n, i.product FROM items i WHERE i.order_id <= o.id GROUP BY i.product
+ORDER BY i.product LIMIT 1) x
+
+SELECT DISTINCT ON (c.region) count(*) AS n, c.region, c.mood FROM customers c GROUP BY c.region, c.mood ORDER BY c.region, c.mood

@@ -214,3 +214,16 @@ def test_a_meaning_that_hangs_on_search_path_is_refused(shop: Shop) -> None:
         analyze(shop, "SELECT NULLIF(p, q) AS n FROM pairs")
     assert caught.value.code == "PT109"
     assert analyze(shop, "SELECT p = q AS same FROM pairs").incremental
+
+
+def test_a_merged_column_that_a_subquery_hides_is_refused(shop: Shop) -> None:
+    """PostgreSQL's text of the view has `a.id > id`, which is `a.id > a.id`."""
+    both = "FROM orders o FULL JOIN customers c USING (id) AS j"
+    for subquery in ("SELECT count(*) FROM orders a WHERE a.id > j.id", "SELECT j.id FROM customers LIMIT 1"):
+        with pytest.raises(QueryError) as caught:
+            analyze(shop, f"SELECT j.id, ({subquery}) AS n {both}")
+        assert caught.value.code == "PT109"
+    named = f"FROM (SELECT j.id AS either {both}) q"
+    assert analyze(
+        shop, f"SELECT q.either, (SELECT count(*) FROM orders a WHERE a.id > q.either) AS n {named}"
+    ).incremental

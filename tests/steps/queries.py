@@ -64,7 +64,7 @@ class Writer:
     def elsewhere(self, asked: str) -> str:
         """The subquery in any other place, or asked of groups."""
         one = f"(SELECT {self.aggregate('q.x')} FROM ({asked}) q)"
-        match self.of("group", "having", "row", "first", "on", "sets", "function", "groups", "groups"):
+        match self.of("group", "having", "row", "first", "first groups", "on", "sets", "function", "groups", "groups"):
             case "group":
                 return f"SELECT {one} AS m, count(*) AS n, sum(t.v) AS s FROM t GROUP BY 1"
             case "having":
@@ -74,6 +74,9 @@ class Writer:
                 return f"SELECT t.k, (t.k, t.v) {self.of('=', '<>', '<', '>=')} {row} AS c FROM t"
             case "first":
                 return f"SELECT t.k, t.v FROM t ORDER BY {one}{self.of('', ' DESC')}, t.k, t.v LIMIT 2"
+            case "first groups":
+                order = f"t.k{self.of('', ' DESC')}, 3"
+                return f"SELECT count(*) AS n, t.k, {one} AS m FROM t GROUP BY 2, 3 ORDER BY {order} LIMIT 2"
             case "on":
                 rows = f"LATERAL (SELECT p.x AS k, p.x + 1 AS v FROM ({asked}) p) q"
                 on = f"{self.of('', 'NOT ')}EXISTS ({self.query(['t', 'q'], 1)})"

@@ -180,9 +180,11 @@ class _Reader:
     def _require_stable_meaning(self, body: Body, facts: nodetree.Facts) -> None:
         if self._meaning_changes(body, facts):
             raise QueryError(
-                "an operator of this query is found by search_path only, so its meaning is not stable",
+                "the text that PostgreSQL keeps of this query means something else: an operator in it is found by"
+                " search_path only, or a column that FULL JOIN … USING merged is hidden by one of a subquery",
                 code="PT109",
-                hint="with a type of an extension, write ON a.x = b.x for USING, and CASE for NULLIF",
+                hint="with a type of an extension, write ON a.x = b.x for USING, and CASE for NULLIF; give a merged"
+                " column another name in a subquery in FROM",
             )
 
     def _check_view(self, view: InlinedView, facts: nodetree.Facts) -> None:
@@ -192,13 +194,18 @@ class _Reader:
             )
 
     def _meaning_changes(self, body: Body, facts: nodetree.Facts) -> bool:
-        """Whether the normalised text, read again with nothing but pg_catalog in sight, calls other operators.
+        """Whether the normalised text, read again with nothing but pg_catalog in sight, calls other operators or reads
+        columns of another query, or is no query.
 
-        USING, NULLIF, IS DISTINCT FROM and CASE x WHEN are printed without their operator's schema.
+        USING, NULLIF, IS DISTINCT FROM and CASE x WHEN are printed without their operator's schema; what FULL JOIN
+        merges without a table, also in a subquery that has a column of this name.
         """
-        with scratch(self._place.connection, "pg_catalog") as place:
-            again = nodetree.read(place.rule(place.define(body.sql, "pgtrickle_again")))
-        return facts.operators != again.operators
+        try:
+            with scratch(self._place.connection, "pg_catalog") as place:
+                again = nodetree.read(place.rule(place.define(body.sql, "pgtrickle_again")))
+        except psycopg.ProgrammingError:
+            return True
+        return (facts.operators, facts.levels) != (again.operators, again.levels)
 
     def _refuse_temporary(self, name: str, temporary: bool) -> None:
         if temporary:

@@ -368,7 +368,7 @@ class _Builder(FromClause):
     ) -> Rows:
         """The first rows, of each key if there are some; DISTINCT may sort by its output only, which adds no column."""
         assert first.bounds is not None
-        sorted_by = [(part, from_node(part.this)) for part in first.order if isinstance(part, exp.Ordered)]
+        sorted_by = [(part, from_node(part.this)) for part in topk.ordered(first.order)]
         more = {by.sql: (by, "") for _, by in sorted_by if by.sql not in {item.sql for item, _ in items}}
         rows: Operator = self._bench.exactly(operator, [*items, *more.values()])
         places = {item.sql: name for (item, _), name in zip([*items, *more.values()], rows.names, strict=True)}
@@ -386,8 +386,7 @@ class _Builder(FromClause):
         on = [(from_node(key), "") for key in first.keys]
         operator, columns = self._bench.extend(operator, [*items, *on])
         outputs, keys = columns[: len(items) - carried], columns[len(items) - carried :]
-        order = [part for part in first.order if isinstance(part, exp.Ordered)]
-        aggregate = firsts.first_rows(self._bench, operator, keys, order, outputs)
+        aggregate = firsts.first_rows(self._bench, operator, keys, topk.ordered(first.order), outputs)
         names = [*aggregate.names[len(aggregate.keys) :], *keys[:carried]]
         return Rows(aggregate, tuple(zip((label for _, label in items), names, strict=True)))
 

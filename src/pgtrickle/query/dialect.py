@@ -8,7 +8,7 @@ instead of becoming sqlglot's own nodes; a few operators that sqlglot rewrites a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import sqlglot
 from sqlglot import ErrorLevel, TokenType, exp
@@ -32,6 +32,8 @@ class Prefix(exp.Unary):
 
 
 class _Parser(PostgresParser):
+    # What joins may follow in parentheses; sqlglot's type of it has room for its own only.
+    MODIFIABLES: ClassVar[Any] = (*PostgresParser.MODIFIABLES, exp.Lateral, exp.Unnest)
     FUNCTIONS: ClassVar = {"COALESCE": PostgresParser.FUNCTIONS["COALESCE"]}
     FUNCTION_PARSERS: ClassVar = {name: PostgresParser.FUNCTION_PARSERS[name] for name in _SPECIAL_SYNTAX}
 
@@ -73,6 +75,15 @@ class _Generator(PostgresGenerator):
     def join_sql(self, expression: exp.Join, join_op: str | None = None) -> str:
         alias = self.sql(expression, USING_ALIAS)
         return super().join_sql(expression, join_op) + (f" AS {alias}" if alias else "")
+
+    def unnest_sql(self, expression: exp.Unnest) -> str:
+        return super().unnest_sql(expression) + self._joins_after(expression)
+
+    def lateral_sql(self, expression: exp.Lateral) -> str:
+        return super().lateral_sql(expression) + self._joins_after(expression)
+
+    def _joins_after(self, item: exp.Expr) -> str:
+        return "".join(self.sql(join) for join in item.args.get("joins") or [])
 
     def pow_sql(self, expression: exp.Pow) -> str:
         return self.binary(expression, "^")

@@ -191,6 +191,9 @@ class FromClause(ForEach):
                 self._check_parts(node, SUBQUERY_PARTS)
                 scope = self._joins(self._item(node.this, names), node.args.get("joins") or [], names)
                 return Scope.of(scope.operator, scope.fields, node.alias, renamed) if node.alias else scope
+            case exp.Lateral() | exp.Unnest() if node.args.get("joins"):
+                item, joins = _opened(node)
+                return self._joins(self._item(item, names), joins, names)
             case exp.Lateral() if isinstance(node.this, exp.Subquery):
                 rows = self._query(node.this, names)
                 return Scope.of(rows.operator, rows.outputs, node.alias, renamed)

@@ -63,7 +63,7 @@ class Grouping:
         return [call.function for _, call in self._calls.values() if call.plain or not call.whole.find(exp.Order)]
 
     def _rewrite(self, node: exp.Expr) -> exp.Expr:
-        if isinstance(node, exp.Identifier | exp.Paren):
+        if isinstance(node, exp.Identifier | exp.Paren | exp.Ordered):  # which may have the text of a key
             return node
         key = self._keys.get(dialect.text(node))
         if key is not None:

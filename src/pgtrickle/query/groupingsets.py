@@ -58,10 +58,13 @@ def within(
     node: exp.Expr, keys: Keys, absent: Mapping[str, str], is_aggregate: Callable[[exp.Expr], object]
 ) -> exp.Expr:
     """An output expression in one of the GROUP BYs: `absent` keys, by text with their types, are NULL there."""
+    present = {dialect.text(key) for key in keys}
 
     def replace(part: exp.Expr) -> exp.Expr:
         if is_aggregate(part) and part.find_ancestor(exp.Query) is None:
             return part.copy()  # a copy is not looked into: an aggregate sees its rows as they are
+        if dialect.text(part) in present:
+            return part.copy()  # nor is a key: it has its value though it reads a column that is an absent key
         if isinstance(part, exp.Anonymous) and part.name == "GROUPING":
             return exp.Literal.number(_grouping(part.expressions, keys))
         if not isinstance(part, exp.Paren) and dialect.text(part) in absent:

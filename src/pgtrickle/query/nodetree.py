@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 _FUNCTION = re.compile(r":(?:funcid|opfuncid|aggfnoid|winfnoid) (\d+)")
 _OPERATOR = re.compile(r":opno (\d+)")
+_LEVEL = re.compile(r":varlevelsup ([1-9]\d*)")
 _RELATION = re.compile(r":relid (\d+)")
 _AGGREGATE = re.compile(r"\{AGGREF ")
 _VALUE_FUNCTION = re.compile(r"\{SQLVALUEFUNCTION :op (\d+)")
@@ -45,12 +46,14 @@ _NAMED_OBJECT_TYPES = frozenset({24, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What one rule mentions: relations and functions and operators by oid, state-reading constructs by name; `named`
-    are its constants that stand for objects of the catalog, as they are stored."""
+    """What one rule mentions: relations and functions and operators by oid, state-reading constructs by name; `levels`
+    say of each column of a query around how many queries further out that is; `named` are its constants that stand for
+    objects of the catalog, as they are stored."""
 
     relations: frozenset[int]
     functions: frozenset[int]
     operators: frozenset[int]
+    levels: tuple[str, ...]
     aggregates: int
     stateful: tuple[str, ...]
     named: frozenset[str]
@@ -68,6 +71,7 @@ def read(tree: str) -> Facts:
         relations=_oids(_RELATION, tree),
         functions=_oids(_FUNCTION, tree),
         operators=_oids(_OPERATOR, tree),
+        levels=tuple(_LEVEL.findall(tree)),
         aggregates=len(_AGGREGATE.findall(tree)),
         stateful=tuple(dict.fromkeys(stateful)),
         named=frozenset(value for type_, value in _CONSTANT.findall(tree) if int(type_) in _NAMED_OBJECT_TYPES),

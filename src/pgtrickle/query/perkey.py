@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from pgtrickle.model import Column
-from pgtrickle.query import dialect, firsts, given, groupingsets, keyed, sets, sublinks, support
+from pgtrickle.query import dialect, firsts, given, groupingsets, keyed, sets, sublinks, support, topk
 from pgtrickle.query.building import Around, First, Names, Rows
 from pgtrickle.query.expression import column_node, conjunct_nodes, from_node
 from pgtrickle.query.given import Given
@@ -170,7 +170,7 @@ class PerKey(Resolving):
             on = [(from_node(node), "") for node in above.on]
             operator, columns = self._bench.extend(operator, [*items, *on])
             outputs, keys, more = columns[:width], columns[width : len(items)], columns[len(items) :]
-            order = [part for part in above.order if isinstance(part, exp.Ordered)]
+            order = topk.ordered(above.order)
             if first.bounds is not None:
                 rows, made = firsts.first_few(self._bench, operator, keys, order, outputs, first.bounds)
                 return rows, made, keys

@@ -171,9 +171,9 @@ def asks(node: exp.Expr) -> bool:
 
 
 def is_value(node: exp.Expr) -> bool:
-    """Whether a node is an expression, not a query that one asks, nor one in FROM."""
+    """Whether a node is an expression, not a query that one asks, nor one in FROM, nor what ORDER BY says of one."""
     if not isinstance(node, exp.Subquery):
-        return not isinstance(node, exp.Query)
+        return not isinstance(node, exp.Query | exp.Ordered)
     inner: exp.Expr = node
     while isinstance(inner.parent, exp.Paren):
         inner = inner.parent

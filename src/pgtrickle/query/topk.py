@@ -67,6 +67,13 @@ def _number(clause: exp.Expr) -> int:
     return int(value.this)
 
 
+def ordered(parts: Iterable[exp.Expr]) -> list[exp.Ordered]:
+    """The parts of an ORDER BY, none of which may be lost on the way: with it the rows would be others."""
+    found = list(parts)
+    assert all(isinstance(part, exp.Ordered) for part in found), "a part of ORDER BY was taken for its expression"
+    return [part for part in found if isinstance(part, exp.Ordered)]
+
+
 def sorted_by(part: exp.Ordered, name: str) -> exp.Ordered:
     """A part of ORDER BY that sorts by a column in place of what it sorts by."""
     ordered = part.copy()
