@@ -124,6 +124,7 @@ class Evaluator:
         left = self.frame(flow.left)
         right = self.frame(flow.right).withColumnRenamed(WEIGHT, _OTHER_WEIGHT)
         on = [left[one] == right[other] for one, other in flow.keys]
+        on += [left[one].eqNullSafe(right[other]) for one, other in flow.null_safe]
         joined = left.join(right, on, "inner") if on else left.crossJoin(right)
         names = [F.col(quote_spark(column.name)) for column in flow.columns]
         return joined.select(*names, (F.col(WEIGHT) * F.col(_OTHER_WEIGHT)).alias(WEIGHT))

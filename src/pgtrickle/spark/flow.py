@@ -90,11 +90,12 @@ class Together(Flow):
 
 @dataclass(frozen=True, slots=True)
 class HashJoin(Flow):
-    """Spark's own equi-join of two flows on columns both engines compare alike."""
+    """Spark's own equi-join of two flows on columns both engines compare alike; by `null_safe` NULL finds NULL."""
 
     left: Flow
     right: Flow
     keys: tuple[tuple[str, str], ...]
+    null_safe: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from pgtrickle.postgres.aggregate import is_additive
 from pgtrickle.postgres.weighted import Group, Step, chain, kept_rows, rename, run_steps, weigh
 from pgtrickle.postgres.wire import receive_arrays, send_rows, travels_as_itself, wire
 from pgtrickle.query import render
+from pgtrickle.query.expression import element
 from pgtrickle.query.operators import (
     Aggregate,
     Constant,
@@ -199,10 +200,11 @@ class FullLowering:
         if not keys and not has_state:
             relation = run_steps(weigh(self._select(node), node.names), steps)
             return Read(columns, 1000.0, relation, "a join evaluated by PostgreSQL", place=self._place(node)), ()
-        if not keys and node.equalities:  # which PostgreSQL can join by, and Spark cannot
-            return self._asked(node, columns, steps), ()
+        null_safe = spark_keys(_null_safe(node.equalities), node.columns)
+        if node.equalities and not keys and not null_safe and all(column.type.has_one_look for column in node.columns):
+            return self._asked(node, columns, steps), ()  # PostgreSQL can join by them, and Spark cannot
         left, right = self.evaluated(node.left), self.evaluated(node.right)
-        joined = HashJoin(node.columns, max(left.rows, right.rows), left, right, keys)
+        joined = HashJoin(node.columns, max(left.rows, right.rows), left, right, keys, null_safe)
         return joined, (*residual(node.condition, node.columns, keys, node.equalities), *steps)
 
     def _asked(self, node: InnerJoin | LeftJoin | Match, columns: tuple[Column, ...], steps: tuple[Step, ...]) -> Flow:
@@ -253,6 +255,12 @@ def spark_keys(equalities: tuple[Equality, ...], columns: tuple[Column, ...]) ->
         if alike and travels_as_itself(types[one]) and travels_as_itself(types[other]):
             keys.append((one, other))
     return tuple(keys)
+
+
+def _null_safe(equalities: tuple[Equality, ...]) -> tuple[Equality, ...]:
+    """Those of the form ARRAY[x] = ARRAY[y], by which NULL finds NULL, as x and y."""
+    found = ((each, element(each.left), element(each.right)) for each in equalities)
+    return tuple(Equality(x, y) for each, x, y in found if x != each.left and y != each.right)
 
 
 def _is_column(expression: Expr) -> bool:
