@@ -445,3 +445,16 @@ SELECT u.x, o.note FROM unnest(ARRAY[1, 2, 99]) u(x) FULL JOIN orders o ON o.id 
 SELECT i.product, t.x, o.id FROM items i, unnest(i.tags) t(x) LEFT JOIN orders o ON o.note = t.x
 
 SELECT c.id, (SELECT count(*) FROM items i, unnest(i.tags) t(x) JOIN orders o ON o.note = t.x AND o.customer >= c.id) AS n FROM customers c
+
+WITH w (x, y) AS (VALUES (1, 'a'), (2, 'b')) SELECT c.id, w.y FROM customers c LEFT JOIN w ON w.x = c.id
+
+(VALUES (1), (2), (9)) EXCEPT SELECT id FROM customers
+
+SELECT id FROM customers INTERSECT ALL (VALUES (1), (1), (NULL))
+
+SELECT c.id, v.x FROM customers c, LATERAL (WITH w (x) AS (VALUES (c.id), (3)) SELECT w.x FROM w) v
+
+SELECT c.id FROM customers c WHERE EXISTS (VALUES (c.id) INTERSECT SELECT o.customer FROM orders o) OR c.id IN (SELECT o.id FROM
+orders o WHERE o.id > 3 UNION ALL VALUES (1), (c.id + 1))
+
+WITH w (x) AS (VALUES ((SELECT max(id) FROM orders)), (3)) SELECT a.x, b.x AS y FROM w a CROSS JOIN w b

@@ -88,6 +88,13 @@ def test_compiling_leaves_nothing_behind(shop: Shop) -> None:
 REFUSED = (
     ("SELECT id, rank() OVER (ORDER BY id) FROM customers", support.WINDOW_FUNCTION, "line 1, column 19"),
     ("SELECT sum(id) OVER w FROM customers WINDOW w AS (ORDER BY id)", support.WINDOW_FUNCTION, "line 1, column 16"),
+    ("VALUES (1), (2) LIMIT 1", support.LIMIT, "line 1, column 17"),
+    (
+        "WITH w (x) AS (VALUES (1), (2) OFFSET 1) SELECT id FROM customers JOIN w ON x = id",
+        support.LIMIT,
+        "line 1, column 32",
+    ),
+    ("VALUES ((SELECT max(id) FROM customers)), (2) LIMIT 1", support.LIMIT, "line 1, column 47"),
     (
         "SELECT c.id, (SELECT rank(3) WITHIN GROUP (ORDER BY o.id) FROM orders o WHERE o.id = c.id) FROM customers c",
         support.SUBQUERY,

@@ -122,7 +122,7 @@ class Building(ABC):
     def _check_parts(self, node: exp.Expr, known: frozenset[str]) -> None:
         """Refuses what `node` holds besides `known`; LIMIT and FOR UPDATE may stand on any query."""
         if any(node.args.get(part) for part in {"limit", "offset", "fetch"} - known):
-            raise self._refuse(support.LIMIT, "", "limit", "offset", "fetch first", "fetch next")
+            raise self._refuse(support.LIMIT, "LIMIT in this place", "limit", "offset", "fetch first", "fetch next")
         locks = node.args.get("locks")
         if locks:
             kind = "UPDATE" if locks[0].args.get("update") else "SHARE"

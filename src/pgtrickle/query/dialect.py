@@ -48,6 +48,9 @@ class _Parser(PostgresParser):
         quoted = self._curr is not None and self._curr.token_type == TokenType.IDENTIFIER
         return super()._parse_function_call(functions, anonymous or quoted, optional_parens, any_token)
 
+    def _values_to_select(self, values: exp.Values) -> exp.Values:  # type: ignore[override]
+        return values  # in WITH and beside UNION; not SELECT * of it
+
     def _parse_unary(self) -> exp.Expr | None:
         if not self._match_pair(TokenType.OPERATOR, TokenType.L_PAREN):
             return super()._parse_unary()

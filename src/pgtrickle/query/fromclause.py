@@ -33,6 +33,7 @@ from pgtrickle.query.scope import Scope
 
 SUBQUERY_PARTS = frozenset({"this", "alias", "joins", "order", "with_"})
 _TABLE_PARTS = frozenset({"this", "db", "alias", "joins"})
+_VALUES_PARTS = frozenset({"expressions", "alias", "joins", "order"})
 _QUERY = exp.Select | exp.SetOperation | exp.Values
 _JOIN_PARTS = frozenset({"this", "on", "using", "kind", "side", dialect.USING_ALIAS})
 
@@ -291,6 +292,7 @@ class FromClause(ForEach):
         return Scope.of(rows, list(zip(labels, rows.names, strict=True)), item.alias, [])
 
     def _values(self, node: exp.Values) -> Rows:
+        self._check_parts(node, _VALUES_PARTS)
         if node.find(exp.Column) is not None or node.find(exp.Query) is not None:
             raise self._refuse(support.VALUES, "", "values")
         labels = [f"column{place}" for place in range(1, len(node.expressions[0].expressions) + 1)]
