@@ -458,3 +458,15 @@ SELECT c.id FROM customers c WHERE EXISTS (VALUES (c.id) INTERSECT SELECT o.cust
 orders o WHERE o.id > 3 UNION ALL VALUES (1), (c.id + 1))
 
 WITH w (x) AS (VALUES ((SELECT max(id) FROM orders)), (3)) SELECT a.x, b.x AS y FROM w a CROSS JOIN w b
+
+SELECT DISTINCT ON (o.code) o.code, o.id, o.note FROM orders o ORDER BY o.code NULLS FIRST, o.placed DESC NULLS LAST, o.id LIMIT 2
+
+SELECT DISTINCT ON (i.product) i.amount FROM items i ORDER BY i.product DESC, i.amount * 2 DESC NULLS LAST, i.order_id LIMIT 2 OFFSET 1
+
+SELECT DISTINCT ON (o.code) o.code, count(*) AS n, o.note FROM orders o GROUP BY o.code, o.note ORDER BY o.code, count(*) DESC, o.note
+LIMIT 2
+
+SELECT c.id, x.code, x.id AS o FROM customers c, LATERAL (SELECT DISTINCT ON (o.code) o.code, o.id FROM orders o WHERE o.customer >= c.id
+ORDER BY o.code DESC, o.id DESC LIMIT 1) x
+
+SELECT c.id, (SELECT DISTINCT ON (o.code) o.id FROM orders o WHERE o.customer = c.id ORDER BY o.code, o.id LIMIT 1) AS o FROM customers c

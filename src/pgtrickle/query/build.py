@@ -227,6 +227,8 @@ class _Builder(FromClause):
         except setreturning.NotExpandedError as error:
             raise self._refuse(support.SET_RETURNING, "in this place", "select") from error
         items = [(from_node(part), label) for label, part in zip(parts.labels, selected, strict=True)]
+        if parts.first is not None and parts.first.bounds is not None and parts.first.keys:
+            return self._first_firsts(operator, items, parts.first, parts.carried)
         if parts.first is not None and parts.first.bounds is not None:
             return self._limited(operator, items, parts.first, parts.carried, distinct=distinct)
         if parts.first is not None:
@@ -340,8 +342,6 @@ class _Builder(FromClause):
         bounds = self._bounds(node)
         if on is None and bounds is None:
             return None
-        if on is not None and bounds is not None:
-            raise self._refuse(support.DISTINCT_ON, "", "distinct on")
         order = node.args.get("order")
         keys = [] if on is None else [self._resolve(part, scope, around) for part in on.expressions]
         parts = [] if order is None else order.expressions
@@ -381,6 +381,17 @@ class _Builder(FromClause):
         outputs, keys = rows.names[: len(items) - carried], rows.names[len(items) - carried : len(items)]
         few, made = firsts.first_few(self._bench, rows, keys, order, outputs, first.bounds)
         return Rows(few, tuple(zip(labels, [*made, *keys], strict=True)))
+
+    def _first_firsts(self, operator: Operator, items: list[tuple[Expr, str]], first: First, carried: int) -> Rows:
+        """DISTINCT ON with LIMIT: the first of the rows that are the first ones of their groups, in the same order."""
+        parts = topk.ordered(first.order)
+        own, kept = items[: len(items) - carried], items[len(items) - carried :]
+        rows = self._firsts(operator, [*own, *((from_node(part.this), "") for part in parts), *kept], first, carried)
+        shown = [(reference(name), label) for label, name in rows.outputs]
+        by = [name for _, name in rows.outputs[len(own) : len(own) + len(parts)]]
+        order: list[exp.Expr] = [topk.sorted_by(part, name) for part, name in zip(parts, by, strict=True)]
+        outputs = [*shown[: len(own)], *shown[len(own) + len(parts) :]]
+        return self._limited(rows.operator, outputs, First([], order, first.bounds), carried, distinct=False)
 
     def _firsts(self, operator: Operator, items: list[tuple[Expr, str]], first: First, carried: int) -> Rows:
         on = [(from_node(key), "") for key in first.keys]

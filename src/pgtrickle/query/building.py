@@ -76,7 +76,7 @@ class Below:
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """The first row in `order` of each group of `keys` (DISTINCT ON), or the first rows of all (`bounds`: LIMIT)."""
+    """The first row in `order` of each group of `keys` (DISTINCT ON), the first rows (`bounds`: LIMIT), or both."""
 
     keys: list[exp.Expr]
     order: list[exp.Expr]

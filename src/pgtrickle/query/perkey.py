@@ -116,7 +116,7 @@ class PerKey(Resolving):
             and not self._calls.any_set(query.expressions)
             and (group is not None or not grouped)
             and (group is None or (groupingsets.is_simple(group) and not any(map(sublinks.asks, above))))
-            and (distinct is None or distinct.args.get("on") is not None or not _is_limited(query))
+            and (distinct is None or not _is_limited(query))
         )
 
     def _select_by_key(self, query: exp.Select, scope: Scope, names: Names) -> tuple[Keyed, list[str]]:

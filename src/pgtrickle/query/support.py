@@ -52,7 +52,6 @@ NOT_READABLE = Gap(
 UNLOCATED_NAMES = Gap("PT209", "an operator in {name} is found by search_path only, so the view cannot be inlined")
 
 # Found by build.py: the shape of the query.
-DISTINCT_ON = Gap("PT222", "SELECT DISTINCT ON cannot be maintained incrementally yet")
 WINDOW_FUNCTION = Gap("PT224", "window functions cannot be maintained incrementally yet")
 SUBQUERY = Gap(
     "PT225",
