@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from pgtrickle.model import Expr, quote
 from pgtrickle.postgres.weighted import Group, Step
-from pgtrickle.query.operators import Aggregate, Expand, Filter, LeftJoin, Match, Project, Repeat
+from pgtrickle.query.operators import Aggregate, Filter, LeftJoin, Match, Project
 from pgtrickle.spark.spine import Meeting, Spine
 
 
@@ -51,10 +51,8 @@ def _read(steps: Sequence[Step]) -> set[str] | None:
                 return read | _grouped(aggregate)
             case Filter(condition=condition):
                 read.update(condition.columns)
-            case Repeat(times=times):
-                read.add(times)
-            case Expand(call=call):
-                read.update(call.columns)
+            case _:  # copies and expansions of rows name all of their columns
+                return None
     return None
 
 
