@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.stories.telling import Story
 
 QUERIES = {
@@ -33,27 +35,6 @@ QUERIES = {
 }
 
 
-def test_correlated_subqueries_follow(story18: Story) -> None:
-    story18.run(
-        "CREATE TABLE t (id int PRIMARY KEY, k int, n numeric, tags text[])",
-        "CREATE TABLE r (k int, x numeric, name varchar(3))",
-        "CREATE INDEX ON r (k)",
-        "INSERT INTO t VALUES (1, 1, 1.0, '{a,b}'), (2, 1, 1.00, NULL), (3, NULL, NULL, '{}'), (4, 2, 5, '{c}')",
-        "INSERT INTO r VALUES (1, 0.5, 'ab'), (1, 2.50, 'B'), (1, 2.5, 'a'), (2, 7, NULL), (NULL, 3, 'z')",
-    )
-    story18.looks.update({"ordered", "below", "firsts", "looks_united"})  # of 2.5 and 2.50 PostgreSQL may take either
-    for name, query in QUERIES.items():
-        story18.create(name, query)
-    story18.run(
-        "DELETE FROM r WHERE name = 'a'", "INSERT INTO r VALUES (2, 1.5, 'b')", "UPDATE t SET k = 2 WHERE id = 1"
-    )
-    story18.follow()
-    story18.together("UPDATE t SET n = 1.000 WHERE id = 1", "UPDATE r SET x = x + 1", "DELETE FROM t WHERE id = 4")
-    story18.follow()
-    story18.run("DELETE FROM r", "INSERT INTO t VALUES (5, 3, 0, '{d,e,f}')")
-    story18.follow()
-
-
 ELSEWHERE = {
     "grouped": "SELECT (SELECT max(r.x) FROM r WHERE r.k = t.k) AS m, count(*) AS n FROM t GROUP BY 1",
     "named": "SELECT (SELECT min(r.name) FROM r WHERE r.k >= t.k) AS m, string_agg(t.tags::text, ',' ORDER BY t.id)"
@@ -73,22 +54,32 @@ ELSEWHERE = {
 }
 
 
-def test_subqueries_elsewhere_follow(story18: Story) -> None:
-    """In GROUP BY, beside grouping sets, compared with rows, in functions of FROM, in ON and ORDER BY; without FROM."""
+@pytest.mark.parametrize(
+    ("queries", "looks", "seven", "moved"),
+    [
+        (QUERIES, {"ordered", "below", "firsts", "looks_united"}, "7", "1.000"),
+        (ELSEWHERE, {"grouped", "cubed"}, "2.500", "2.5"),
+    ],
+    ids=["of any shape", "in any place"],
+)
+def test_correlated_subqueries_follow(
+    story18: Story, queries: dict[str, str], looks: set[str], seven: str, moved: str
+) -> None:
     story18.run(
         "CREATE TABLE t (id int PRIMARY KEY, k int, n numeric, tags text[])",
         "CREATE TABLE r (k int, x numeric, name varchar(3))",
+        "CREATE INDEX ON r (k)",
         "INSERT INTO t VALUES (1, 1, 1.0, '{a,b}'), (2, 1, 1.00, NULL), (3, NULL, NULL, '{}'), (4, 2, 5, '{c}')",
-        "INSERT INTO r VALUES (1, 0.5, 'ab'), (1, 2.50, 'B'), (1, 2.5, 'a'), (2, 2.500, NULL), (NULL, 3, 'z')",
+        f"INSERT INTO r VALUES (1, 0.5, 'ab'), (1, 2.50, 'B'), (1, 2.5, 'a'), (2, {seven}, NULL), (NULL, 3, 'z')",
     )
-    story18.looks.update({"grouped", "cubed"})  # of 2.5 and 2.50 PostgreSQL may take either
-    for name, query in ELSEWHERE.items():
+    story18.looks.update(looks)  # of 2.5 and 2.50 PostgreSQL may take either
+    for name, query in queries.items():
         story18.create(name, query)
     story18.run(
-        "DELETE FROM r WHERE name = 'a'", "INSERT INTO r VALUES (2, 1.5, 'c')", "UPDATE t SET k = 2 WHERE id = 1"
+        "DELETE FROM r WHERE name = 'a'", "INSERT INTO r VALUES (2, 1.5, 'b')", "UPDATE t SET k = 2 WHERE id = 1"
     )
     story18.follow()
-    story18.together("UPDATE t SET n = 2.5 WHERE id = 1", "UPDATE r SET x = x + 1", "DELETE FROM t WHERE id = 4")
+    story18.together(f"UPDATE t SET n = {moved} WHERE id = 1", "UPDATE r SET x = x + 1", "DELETE FROM t WHERE id = 4")
     story18.follow()
     story18.run("DELETE FROM r", "INSERT INTO t VALUES (5, 3, 0, '{d,e,f}')")
     story18.follow()

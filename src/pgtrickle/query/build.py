@@ -227,12 +227,13 @@ class _Builder(FromClause):
         except setreturning.NotExpandedError as error:
             raise self._refuse(support.SET_RETURNING, "in this place", "select") from error
         items = [(from_node(part), label) for label, part in zip(parts.labels, selected, strict=True)]
-        if parts.first is not None and parts.first.bounds is not None and parts.first.keys:
-            return self._first_firsts(operator, items, parts.first, parts.carried)
-        if parts.first is not None and parts.first.bounds is not None:
-            return self._limited(operator, items, parts.first, parts.carried, distinct=distinct)
-        if parts.first is not None:
-            return self._firsts(operator, items, parts.first, parts.carried)
+        first = parts.first
+        if first is not None and first.bounds is None:
+            return self._firsts(operator, items, first, parts.carried)
+        if first is not None and first.keys:
+            return self._first_firsts(operator, items, first, parts.carried)
+        if first is not None:
+            return self._limited(operator, items, first, parts.carried, distinct=distinct)
         if distinct:
             once = sets.distinct(self._bench.exactly(operator, items))
             return Rows(once, tuple(zip(parts.labels, once.names, strict=True)))

@@ -71,13 +71,13 @@ class Calls:
     def _count(self, query: exp.Expr, *, keys_once: bool) -> int:
         query = query.copy()
         for select in list(query.find_all(exp.Select)):
-            keys, sorted_by = groupingsets.keys(select.args.get("group")), _sorted_by(select)
+            keys, order = groupingsets.keys(select.args.get("group")), sorted_by(select)
             known = {dialect.text(part.unalias().unnest()) for part in select.expressions}
             asked = {dialect.text(key.unnest()) for key in keys if sublinks.asks(key)}
             if keys_once and asked:
                 known -= asked
                 self._forget(select, asked)
-            for part in (*keys, *sorted_by):
+            for part in (*keys, *order):
                 text = dialect.text(part.unnest())
                 if text in known:
                     part.pop()
@@ -87,14 +87,14 @@ class Calls:
     def _forget(self, select: exp.Select, keys: Set[str]) -> None:
         """Takes keys, given by their text, out of all but GROUP BY; an aggregate reads rows, which have them not."""
         having = select.args.get("having")
-        for clause in [*select.expressions, *filter(None, (having, *_sorted_by(select)))]:
+        for clause in [*select.expressions, *filter(None, (having, *sorted_by(select)))]:
             for part in list(clause.walk(prune=lambda node: self.aggregate(node) is not None)):
                 values = levels.enclosing(part) is select and sublinks.is_value(part)
                 if values and dialect.text(part.unnest()) in keys:
                     part.pop()
 
 
-def _sorted_by(select: exp.Select) -> list[exp.Expr]:
+def sorted_by(select: exp.Select) -> list[exp.Expr]:
     """The expressions of ORDER BY and DISTINCT ON."""
     order, distinct = select.args.get("order"), select.args.get("distinct")
     on = None if distinct is None else distinct.args.get("on")

@@ -49,7 +49,7 @@ class _Parser(PostgresParser):
         return super()._parse_function_call(functions, anonymous or quoted, optional_parens, any_token)
 
     def _values_to_select(self, values: exp.Values) -> exp.Values:  # type: ignore[override]
-        return values  # in WITH and beside UNION; not SELECT * of it
+        return values  # as it is, in WITH and beside UNION: SELECT * of it, which sqlglot makes, is another text
 
     def _parse_unary(self) -> exp.Expr | None:
         if not self._match_pair(TokenType.OPERATOR, TokenType.L_PAREN):

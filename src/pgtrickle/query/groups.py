@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from sqlglot import exp
 
 from pgtrickle.query import dialect, groupingsets, levels, sublinks
-from pgtrickle.query.calls import Calls
+from pgtrickle.query.calls import Calls, sorted_by
 from pgtrickle.query.scope import Scope
 
 #: What columns of groups, and of the rows they are made of, are called by; no name in PostgreSQL has such a character.
@@ -47,10 +47,8 @@ def stands_within(select: exp.Select, keys: Set[str], calls: Calls) -> bool:
 
     There PostgreSQL before 18 asks a subquery anew, where a grouping set that leaves the key out has NULL.
     """
-    having, order, distinct = (select.args.get(clause) for clause in ("having", "order", "distinct"))
-    sorted_by = [] if order is None else [part.this for part in order.expressions]
-    on = [] if distinct is None or distinct.args.get("on") is None else distinct.args["on"].expressions
-    wholes = [*(part.unalias() for part in select.expressions), *sorted_by, *on]
+    having = select.args.get("having")
+    wholes = [*(part.unalias() for part in select.expressions), *sorted_by(select)]
     parts = [*(part for part in wholes if text(part) not in keys), *([] if having is None else [having.this])]
     walks = (part.walk(prune=lambda node: calls.aggregate(node) is not None or _is_grouping(node)) for part in parts)
     return any(_is_in(node, select) and text(node) in keys for walk in walks for node in walk)
