@@ -95,6 +95,7 @@ DISTRIBUTED = {
     "joins/three_way",
     "sets/except_all",
     "subqueries/cte_joined_twice",
+    "subqueries/cte_of_joins_and_groups_used_twice",
     "subqueries/exists_union",
     "subqueries/having_over_nothing",
     "subqueries/lateral_limit",

@@ -8,7 +8,7 @@ from itertools import count
 from pgtrickle.model import Column, Expr, PgType, quote
 from pgtrickle.query import render
 from pgtrickle.query.expression import reference, referenced
-from pgtrickle.query.operators import Filter, InnerJoin, Operator, Project
+from pgtrickle.query.operators import Filter, InnerJoin, Operator, Project, Use
 
 #: Answers the types of the columns of a query.
 Describe = Callable[[str], Sequence[PgType]]
@@ -74,6 +74,11 @@ class Bench:
             for expression, label in items
         ]
         return Project(tuple(columns), operator, tuple(expression for expression, _ in items))
+
+    def use(self, operator: Operator, items: Sequence[tuple[Expr, str]]) -> Use:
+        """The same, where the operator has other uses as well."""
+        made = self.exactly(operator, items)
+        return Use(made.columns, operator, made.expressions)
 
     @staticmethod
     def filter(operator: Operator, condition: Expr) -> Filter:

@@ -17,11 +17,11 @@ from pgtrickle.query.analysis import Analysis, Body
 from pgtrickle.query.bench import Describe
 from pgtrickle.query.building import Around, Below, First, Names, Parts, Rows
 from pgtrickle.query.expression import column_node, conjunct_nodes, conjunction, from_node, reference
-from pgtrickle.query.fromclause import SUBQUERY_PARTS, FromClause
+from pgtrickle.query.fromclause import SUBQUERY_PARTS, FromClause, joins
 from pgtrickle.query.given import Given, sought
 from pgtrickle.query.grouping import Grouping
 from pgtrickle.query.keyed import Key, renamed
-from pgtrickle.query.operators import Aggregate, LeftJoin, Operator, Project, UnionAll
+from pgtrickle.query.operators import Aggregate, LeftJoin, Operator, Project, UnionAll, Use
 from pgtrickle.query.resolve import columns_of
 from pgtrickle.query.rewrite import rewrite
 from pgtrickle.query.scope import Scope
@@ -312,6 +312,8 @@ class _Builder(FromClause):
         operator, parts = self._joined_below(scope.operator, parts)
         assert not parts.around.attachments
         assert parts.first is None
+        if joins(operator):
+            operator = Use(operator.columns, operator, tuple(map(reference, operator.columns)))
         scope = scope.over(operator)
         found = [tuple(self._resolve(k, scope) for k in keys) for keys in groupingsets.expand(node.args["group"])]
         every = {dialect.text(key): key for keys in found for key in keys}

@@ -268,12 +268,12 @@ class FromClause(ForEach):
             _, rows = self._built[id(owner)]
         else:
             rows = build()
-            if not (_is_kept(rows.operator) or (often and _joins_tables(rows.operator))):
+            if not (_is_kept(rows.operator) or (often and joins(rows.operator))):
                 return rows
             self._built[id(owner)] = owner, rows
         columns = {column.name: column for column in rows.operator.columns}
         items = [(reference(name), columns[name].label) for _, name in rows.outputs]
-        used = self._bench.exactly(rows.operator, items)
+        used = self._bench.use(rows.operator, items)
         return Rows(used, tuple(zip((label for label, _ in rows.outputs), used.names, strict=True)))
 
     def _nothing(self) -> Scope:
@@ -361,11 +361,9 @@ def _is_of(table: exp.Table, names: Names) -> bool:
     return not table.db and table.name in names
 
 
-def _joins_tables(operator: Operator) -> bool:
-    """Whether the rows are joined from tables, without state."""
-    nodes = list(walk(operator))
-    joins = any(isinstance(node, InnerJoin | LeftJoin | Match) for node in nodes)
-    return joins and not any(isinstance(node, Aggregate | TopK) for node in nodes)
+def joins(operator: Operator) -> bool:
+    """Whether the rows are joined."""
+    return any(isinstance(node, InnerJoin | LeftJoin | Match) for node in walk(operator))
 
 
 def _is_kept(operator: Operator) -> bool:

@@ -88,6 +88,12 @@ class Project(Operator):
 
 
 @dataclass(frozen=True, slots=True)
+class Use(Project):
+    """One of several uses of the input, which is the same for all of them and stays so: `rewrite/` leaves it alone
+    where one use alone would like it otherwise. So they have one state and one delta. A projection once rewritten."""
+
+
+@dataclass(frozen=True, slots=True)
 class Equality:
     """`left = right`, each side reading columns of one join input only."""
 

@@ -56,7 +56,7 @@ class StageRunner:
         """Runs all stages; returns SQL of the result's weighted rows on the writer."""
         ranges = partial(self._ranges, parts=self._parallelism())
         evaluator = Evaluator(self.session, self.snapshot, self._late(), self.small, self._read_here, ranges)
-        evaluator.expect(s.input for s in physical.stages if isinstance(s, LandAggregate | LandResult))
+        evaluator.expect([s.input for s in physical.stages if isinstance(s, LandAggregate | LandResult)])
         try:
             for step in physical.stages:
                 match step:

@@ -1,14 +1,14 @@
 """A flow as a Spark DataFrame. The only place that builds DataFrames; called by `refresh/stages.py`.
 
-Small windows take the short path: the driver reads them, one job of `recipe.py` has all questions asked, and equal rows
-are added up where they land. Large ones are read, and added up, by tasks. A flow that several others use is computed
-once.
+Small windows take the short path: the driver reads them, `asking.py` has PostgreSQL answer all questions, and equal
+rows are added up where they land. Large ones are read, and added up, by tasks. A flow that several others use is
+computed once.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -17,9 +17,9 @@ from pyspark.sql import functions as F
 
 from pgtrickle.postgres.wire import WEIGHT, quote_spark, spark_schema
 from pgtrickle.spark import worker
-from pgtrickle.spark.flow import RANGE, Concat, Flow, HashJoin, Lookup, Merged, Place, Read, Together
+from pgtrickle.spark.asking import Asking
+from pgtrickle.spark.flow import RANGE, Concat, Flow, HashJoin, Lookup, Merged, Place, Read, Together, uses
 from pgtrickle.spark.land import to_driver
-from pgtrickle.spark.recipe import Cook, follow_all
 
 _SIDE = "side"
 _OTHER_WEIGHT = "other_w"
@@ -36,27 +36,23 @@ class Evaluator:
     small: bool
     read_here: Callable[[Read | Merged], pa.Table]
     ranges: Callable[[str], list[str]]
-    _cook: Cook = field(init=False)
+    _asking: Asking = field(init=False)
     _frames: dict[Flow, DataFrame] = field(default_factory=dict)
     _uses: Counter[Flow] = field(default_factory=Counter)
     _kept: list[DataFrame] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._cook = Cook(self.read_here)
+        self.expect(())
+
+    def expect(self, flows: Sequence[Flow]) -> None:
+        """Tells beforehand which flows will be asked for, so that what they share is computed once."""
+        self._uses = uses(flows)
+        self._asking = Asking(self.session, self.snapshot, self.read_here, flows, self._uses)
 
     def rows(self, flow: Flow) -> pa.Table:
         """The rows of a small flow: by recipes if there are any for it, or else of its frame."""
-        terms = self._cook.terms(flow)
-        if terms is None:
-            return to_driver(self.frame(flow))
-        return follow_all(self.session, self.snapshot, terms, flow)
-
-    def expect(self, flows: Iterable[Flow]) -> None:
-        """Tells beforehand which flows will be asked for, so that shared ones are kept."""
-        for flow in flows:
-            self._uses[flow] += 1
-            if self._uses[flow] == 1:
-                self.expect(_inputs(flow))
+        rows = self._asking.rows(flow)
+        return to_driver(self.frame(flow)) if rows is None else rows
 
     def frame(self, flow: Flow) -> DataFrame:
         if flow not in self._frames:
@@ -135,14 +131,3 @@ class Evaluator:
         for frame in frames[1:]:
             whole = whole.union(frame.select(*names))
         return whole
-
-
-def _inputs(flow: Flow) -> tuple[Flow, ...]:
-    match flow:
-        case Lookup(input=source):
-            return (source,)
-        case HashJoin(left=left, right=right):
-            return (left, right)
-        case Concat(flows=flows) | Together(flows=flows):
-            return flows
-    return ()

@@ -6,6 +6,8 @@ Every flow yields the wire forms of `columns`, and a weight.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -103,6 +105,36 @@ class Concat(Flow):
     """All rows of several flows."""
 
     flows: tuple[Flow, ...]
+
+
+def inputs(flow: Flow) -> tuple[Flow, ...]:
+    """The flows that it is made of."""
+    match flow:
+        case Lookup(input=source):
+            return (source,)
+        case HashJoin(left=left, right=right):
+            return (left, right)
+        case Concat(flows=flows) | Together(flows=flows):
+            return flows
+    return ()
+
+
+def parts(flow: Flow) -> tuple[Flow, ...]:
+    """What a flow has all rows of: parts that do not need each other."""
+    if isinstance(flow, Concat):
+        return tuple(part for below in flow.flows for part in parts(below))
+    return (flow,)
+
+
+def uses(flows: Iterable[Flow]) -> Counter[Flow]:
+    """How often each is asked for: by itself, or by a flow made of it."""
+    counted, left = Counter[Flow](), list(flows)
+    while left:
+        flow = left.pop()
+        counted[flow] += 1
+        if counted[flow] == 1:
+            left.extend(inputs(flow))
+    return counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ class _DeltaLowering:
     stages: list[Stage] = field(default_factory=list)
     choices: list[Choice] = field(default_factory=list)
     landed: set[int] = field(default_factory=set)
-    repeated: frozenset[InnerJoin] = field(init=False)
+    repeated: frozenset[Operator] = field(init=False)
 
     def __post_init__(self) -> None:
         self.repeated = repeated(self.tree)
@@ -151,6 +151,8 @@ class _DeltaLowering:
         core, steps = chain(plan)
         steps += above
         columns = steps[-1].columns if steps else core.columns
+        if steps and core in self._shared(part):
+            return self._spine(Spine(core, steps), part)
         match core:
             case Changes(scan=scan):
                 rows = 2.0 * self.facts.changes.get(scan.table.oid, 0)
@@ -192,7 +194,8 @@ class _DeltaLowering:
 
     def _shared(self, part: Part) -> frozenset[Operator]:
         """The deltas that the plan has more than once, each to be asked for once."""
-        return frozenset(differentiate(join, self.changed.within(part)) for join in self.repeated)
+        deltas = (differentiate(join, self.changed.within(part)) for join in self.repeated)
+        return frozenset(delta for delta in deltas if not is_empty(delta))
 
     def _spine(self, spine: Spine, part: Part) -> Flow:
         """A delta, all it meets, and the steps between and above, in one query."""

@@ -1,25 +1,27 @@
 """The flows of a small window as one Spark job: a task a term, which has the rows it starts from and asks PostgreSQL.
+Flows of several stages are asked for in one job.
 
 A frame for each flow, as `evaluate.py` builds them for large windows, costs Spark's analysis and planning of each: more
 than a small window's work. So the driver writes down what is to be asked, with its rows, and each task follows one such
-recipe. Called by `evaluate.py`.
+recipe. Called by `asking.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import adbc_driver_postgresql.dbapi as adbc
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from pgtrickle.postgres.wire import spark_schema
-from pgtrickle.spark.flow import Concat, Flow, HashJoin, Lookup, Merged, Read, Together
+from pgtrickle.spark.flow import Concat, Flow, HashJoin, Lookup, Merged, Read, Together, inputs, parts
 from pgtrickle.spark.worker import Batches, Snapshot, arrays, arrow_schema
 
 MOST_BYTES = 8_000_000
 """All tasks are sent all recipes: up to this size of their rows."""
+_BATCH = 50_000
+_TOLD = "flow int, rows binary"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +58,15 @@ class Cook:
     read: Callable[[Read | Merged], pa.Table]
     _known: dict[Flow, Recipe] = field(default_factory=dict)
 
-    def terms(self, flow: Flow) -> tuple[Recipe, ...] | None:
-        """What to ask, in parts that do not need each other; None if it takes Spark's own join, or too many rows."""
-        if _joins_on_spark(flow):
-            return None
-        parts = tuple(term for part in _parts(flow) if not _is_empty(term := self._recipe(part)))
-        return parts if _bytes(parts, set()) <= MOST_BYTES else None
-
-    def _recipe(self, flow: Flow) -> Recipe:
+    def recipe(self, flow: Flow) -> Recipe:
+        """What to ask for a flow's rows, which must not be joined by Spark."""
         if flow not in self._known:
             self._known[flow] = self._write(flow)
         return self._known[flow]
+
+    def learn(self, flow: Flow, rows: pa.Table) -> None:
+        """From now on these rows are at hand."""
+        self._known[flow] = Rows(rows)
 
     def _write(self, flow: Flow) -> Recipe:
         schema = arrow_schema(flow.columns)
@@ -74,30 +74,18 @@ class Cook:
             case Read() | Merged():
                 return Rows(self.read(flow))
             case Lookup(input=source, sql=sql):
-                return Asked(sql, (self._recipe(source),), schema)
+                return Asked(sql, (self.recipe(source),), schema)
             case Together(flows=flows, sql=sql):
-                return Asked(sql, tuple(self._recipe(part) for part in flows), schema)
+                return Asked(sql, tuple(self.recipe(part) for part in flows), schema)
             case Concat():
-                parts = tuple(term for part in _parts(flow) if not _is_empty(term := self._recipe(part)))
-                return All(parts, schema)
+                terms = (self.recipe(part) for part in parts(flow))
+                return All(tuple(term for term in terms if not _is_empty(term)), schema)
         raise TypeError(f"no recipe for {type(flow).__name__}")
 
 
-def _parts(flow: Flow) -> tuple[Flow, ...]:
-    if isinstance(flow, Concat):
-        return tuple(part for below in flow.flows for part in _parts(below))
-    return (flow,)
-
-
-def _joins_on_spark(flow: Flow) -> bool:
-    match flow:
-        case HashJoin():
-            return True
-        case Lookup(input=source):
-            return _joins_on_spark(source)
-        case Concat(flows=flows) | Together(flows=flows):
-            return any(map(_joins_on_spark, flows))
-    return False
+def joins_on_spark(flow: Flow) -> bool:
+    """Whether it takes Spark's own join, for which there is no recipe."""
+    return isinstance(flow, HashJoin) or any(map(joins_on_spark, inputs(flow)))
 
 
 def _is_empty(recipe: Recipe) -> bool:
@@ -111,10 +99,11 @@ def _is_empty(recipe: Recipe) -> bool:
             return not parts
 
 
-def _bytes(recipes: tuple[Recipe, ...], seen: set[int]) -> int:
-    """The size of all rows that the recipes carry."""
-    total = 0
-    for recipe in recipes:
+def size(recipes: Iterable[Recipe]) -> int:
+    """The bytes of all rows that the recipes carry, each part counted once."""
+    total, left, seen = 0, list(recipes), set[int]()
+    while left:
+        recipe = left.pop()
         if id(recipe) in seen:
             continue
         seen.add(id(recipe))
@@ -122,28 +111,40 @@ def _bytes(recipes: tuple[Recipe, ...], seen: set[int]) -> int:
             case Rows(table=table):
                 total += table.nbytes
             case Asked(inputs=below) | All(parts=below):
-                total += _bytes(below, seen)
+                left.extend(below)
     return total
 
 
-def follow_all(session: SparkSession, snapshot: Snapshot, terms: tuple[Recipe, ...], flow: Flow) -> pa.Table:
-    """The flow's rows: one job, a task for the terms that ask the same."""
-    schema = arrow_schema(flow.columns)
-    if not terms:
-        return schema.empty_table()
-    tasks = together(terms)
-    asked = session.range(0, len(tasks), 1, len(tasks))
-    return asked.mapInArrow(_follow(snapshot, tasks, schema), spark_schema(flow.columns)).toArrow()
+@dataclass(frozen=True, slots=True)
+class Term:
+    """What is asked for the flow of that number."""
+
+    flow: int
+    recipe: Recipe
 
 
-def together(terms: tuple[Recipe, ...]) -> tuple[tuple[Recipe, ...], ...]:
+def follow_all(session: SparkSession, snapshot: Snapshot, asked: Mapping[Flow, Recipe]) -> dict[Flow, pa.Table]:
+    """The rows of each flow: one job, a task for the recipes that ask the same."""
+    schemas = [arrow_schema(flow.columns) for flow in asked]
+    answers: list[list[pa.Table]] = [[schema.empty_table()] for schema in schemas]
+    terms = tuple(Term(flow, recipe) for flow, recipe in enumerate(asked.values()) if not _is_empty(recipe))
+    if terms:
+        tasks = together(terms)
+        numbers = session.range(0, len(tasks), 1, len(tasks))
+        told = numbers.mapInArrow(_follow(snapshot, tasks, schemas), _TOLD).toArrow()
+        for flow, rows in zip(told["flow"].to_pylist(), told["rows"], strict=True):
+            answers[flow].append(pa.ipc.open_stream(rows.as_buffer()).read_all())
+    return {flow: pa.concat_tables(tables) for flow, tables in zip(asked, answers, strict=True)}
+
+
+def together(terms: tuple[Term, ...]) -> tuple[tuple[Term, ...], ...]:
     """The terms, those in one group that have a question in common."""
-    groups: list[tuple[set[int], list[Recipe]]] = []
+    groups: list[tuple[set[int], list[Term]]] = []
     for term in terms:
-        questions = _questions(term)
+        questions = _questions(term.recipe)
         akin = [group for group in groups if group[0] & questions]
         groups = [group for group in groups if group not in akin]
-        groups.append((questions.union(*(asked for asked, _ in akin)), [*(r for _, rs in akin for r in rs), term]))
+        groups.append((questions.union(*(asked for asked, _ in akin)), [*(t for _, ts in akin for t in ts), term]))
     return tuple(tuple(members) for _, members in groups)
 
 
@@ -158,7 +159,7 @@ def _questions(recipe: Recipe) -> set[int]:
 
 
 def _follow(
-    snapshot: Snapshot, tasks: tuple[tuple[Recipe, ...], ...], schema: pa.Schema
+    snapshot: Snapshot, tasks: tuple[tuple[Term, ...], ...], schemas: list[pa.Schema]
 ) -> Callable[[Batches], Batches]:
     def run(batches: Batches) -> Batches:
         with snapshot.cursor() as cursor:
@@ -166,9 +167,21 @@ def _follow(
                 for number in batch.column(0).to_pylist():
                     follower = _Follower(cursor)
                     for term in tasks[number]:
-                        yield from follower.rows(term).select(schema.names).cast(schema).to_batches()
+                        schema = schemas[term.flow]
+                        rows = follower.rows(term.recipe).select(schema.names).cast(schema)
+                        yield from _told(term.flow, rows)
 
     return run
+
+
+def _told(flow: int, rows: pa.Table) -> Batches:
+    """Rows of a flow as one value each batch: flows of one job differ in their columns."""
+    for batch in rows.to_batches(_BATCH):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        values = [pa.array([flow], pa.int32()), pa.array([sink.getvalue().to_pybytes()], pa.binary())]
+        yield pa.RecordBatch.from_arrays(values, names=["flow", "rows"])
 
 
 @dataclass(slots=True)

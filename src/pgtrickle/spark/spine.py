@@ -16,7 +16,18 @@ from pgtrickle.delta.algebra import After, Before, Plus, keeps_state
 from pgtrickle.model import Column, Expr
 from pgtrickle.postgres.weighted import Step, both, chain, rename
 from pgtrickle.query.expression import conjunction, conjuncts, reference, referenced, substitute
-from pgtrickle.query.operators import Aggregate, Equality, InnerJoin, Operator, Project, TopK, UnionAll, walk
+from pgtrickle.query.operators import (
+    Aggregate,
+    Equality,
+    InnerJoin,
+    LeftJoin,
+    Match,
+    Operator,
+    Project,
+    TopK,
+    UnionAll,
+    walk,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +81,18 @@ def spines(plan: Operator, above: tuple[Meeting | Step, ...] = (), whole: Collec
     return [Spine(core, parts)]
 
 
-def repeated(tree: Operator) -> frozenset[InnerJoin]:
+Shared = InnerJoin | LeftJoin | Match
+"""What is shared if it is in a tree more than once: its delta is asked of PostgreSQL."""
+
+
+def repeated(tree: Operator) -> frozenset[Shared]:
     """The joins that are in the tree more than once, such as those of a WITH query; not the parts of these."""
-    often = {node for node, times in Counter(n for n in walk(tree) if isinstance(n, InnerJoin)).items() if times > 1}
+    often = {node for node, times in Counter(n for n in walk(tree) if isinstance(n, Shared)).items() if times > 1}
     return frozenset(_topmost(tree, often))
 
 
-def _topmost(operator: Operator, wanted: Collection[Operator]) -> Iterator[InnerJoin]:
-    if isinstance(operator, InnerJoin) and operator in wanted:
+def _topmost(operator: Operator, wanted: Collection[Operator]) -> Iterator[Shared]:
+    if isinstance(operator, Shared) and operator in wanted:
         yield operator
         return
     for below in operator.inputs:

@@ -6,7 +6,8 @@
     σ_p(L ⟕ R)  =  σ_p(L) ⟕ R            p reads columns of L only; the same for ⋉, ▷ and the mark
     L ⟕_q R     =  L ⟕ σ_q(R)            q reads columns of R only; the same for ⋉, ▷ and the mark
 
-It stops above aggregates and LIMIT. Conjuncts keep their order, as PostgreSQL does when it pushes them down itself.
+It stops above aggregates, LIMIT and what has other uses. Conjuncts keep their order, as PostgreSQL does when it pushes
+them down itself.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from pgtrickle.query.operators import (
     Repeat,
     TopK,
     UnionAll,
+    Use,
 )
 
 
@@ -40,6 +42,8 @@ def _push(operator: Operator, pending: Sequence[Expr]) -> Operator:
     match operator:
         case Filter():
             return _push(operator.input, (*conjuncts(operator.condition), *pending))
+        case Use():
+            return _filtered(replace(operator, input=_push(operator.input, ())), pending)
         case Project():
             meaning = dict(zip(operator.names, operator.expressions, strict=True))
             below = [substitute(condition, meaning) for condition in pending]
