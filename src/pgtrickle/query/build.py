@@ -17,7 +17,7 @@ from pgtrickle.query.analysis import Analysis, Body
 from pgtrickle.query.bench import Describe
 from pgtrickle.query.building import Around, Below, First, Names, Parts, Rows
 from pgtrickle.query.expression import column_node, conjunct_nodes, conjunction, from_node, reference
-from pgtrickle.query.fromclause import SUBQUERY_PARTS, FromClause, joins
+from pgtrickle.query.fromclause import FromClause, joins
 from pgtrickle.query.given import Given, sought
 from pgtrickle.query.grouping import Grouping
 from pgtrickle.query.keyed import Key, renamed
@@ -29,8 +29,6 @@ from pgtrickle.query.spread import spread
 from pgtrickle.query.sublinks import Attachment
 from pgtrickle.query.topk import Bounds
 from pgtrickle.query.unfold import unfolded
-
-_UNION_PARTS = frozenset({"this", "expression", "distinct", "order", "with_", "limit", "offset"})
 
 
 def build(analysis: Analysis, describe: Describe) -> Operator:
@@ -51,9 +49,11 @@ class _Builder(FromClause):
 
     def _body(self, body: Body) -> Rows:
         try:
-            parsed = spread(sublinks.spelled_out(topk.without_all(dialect.parse(body.sql))))
+            written = topk.without_all(dialect.parse(body.sql))
         except dialect.UnknownSyntaxError as error:
             raise self._refuse(support.UNFAITHFUL, str(error)) from error
+        self._check_parts(written)
+        parsed = spread(sublinks.spelled_out(written))
         rows = self._query(unfolded(parsed), {})
         # Checked last: a refusal of the query's shape says more than this.
         if not self._calls.are(body.aggregates, parsed):
@@ -68,7 +68,7 @@ class _Builder(FromClause):
             case exp.SetOperation():
                 return self._set_operation(node, names, given)
             case exp.Subquery() if isinstance(node.this, exp.Query):
-                self._check_parts(node, SUBQUERY_PARTS)
+                self._ordered |= node.args.get("order") is not None
                 return self._query(node.this, names, given)
             case exp.Values():
                 if given is None:
@@ -84,7 +84,6 @@ class _Builder(FromClause):
         return self._combined(node, sides, 0 if given is None else len(given.values.columns))
 
     def _combined(self, node: exp.SetOperation, sides: Sequence[Rows], carried: int) -> Rows:
-        self._check_parts(node, _UNION_PARTS)
         branches: list[Project] = []
         labels: list[str] = []
         for rows in sides:
@@ -143,7 +142,8 @@ class _Builder(FromClause):
         return self._bench.exactly(branch, items)
 
     def _select(self, node: exp.Select, names: Names, given: Given | None) -> Rows:
-        self._check_select(node)
+        if node.args.get("from_") is None and not self._analysis.sources:
+            raise self._refuse(support.NO_FROM, "", "select")
         start = None if given is None else given.use(self._bench)
         scope = self._from(node, names, start)
         below = Below(scope, self._where(node, scope, names), names)

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from pgtrickle.errors import Unsupported
 from pgtrickle.model import Table
-from pgtrickle.query import support
+from pgtrickle.query import parts, support
 from pgtrickle.query.analysis import Analysis, Body, InlinedView, SourceRelation
 from pgtrickle.query.bench import Bench, Describe
 from pgtrickle.query.calls import Calls
@@ -22,11 +22,6 @@ from pgtrickle.query.scope import Scope
 from pgtrickle.query.sublinks import Attachment
 from pgtrickle.query.support import Gap
 from pgtrickle.query.topk import Bounds
-
-# What a node may hold; anything else is syntax we would lose.
-_SELECT_PARTS = frozenset(
-    {"expressions", "from_", "joins", "where", "group", "having", "order", "with_", "distinct", "limit", "offset"}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,17 +114,25 @@ class Building(ABC):
             return gap.refuse(name, at=locate_scalar_subquery(sql))
         return gap.refuse(name, at=locate(sql, *phrases))
 
-    def _check_parts(self, node: exp.Expr, known: frozenset[str]) -> None:
-        """Refuses what `node` holds besides `known`; LIMIT and FOR UPDATE may stand on any query."""
-        if any(node.args.get(part) for part in {"limit", "offset", "fetch"} - known):
-            raise self._refuse(support.LIMIT, "LIMIT in this place", "limit", "offset", "fetch first", "fetch next")
-        locks = node.args.get("locks")
-        if locks:
-            kind = "UPDATE" if locks[0].args.get("update") else "SHARE"
-            raise self._refuse(support.ROW_LOCK, kind, f"for {kind.lower()}", "for no", "for key")
-        unknown = [part for part, value in node.args.items() if value and part not in known]
-        if unknown:
-            raise self._refuse(support.UNFAITHFUL, f"{type(node).__name__} has {', '.join(unknown)}")
+    def _check_parts(self, query: exp.Expr) -> None:
+        """Refuses what clauses hold that nobody looks at."""
+        for clause, part in parts.unknown(query):
+            match part:
+                case "limit" | "offset":
+                    phrases = ("limit", "offset", "fetch first", "fetch next")
+                    raise self._refuse(support.LIMIT, "LIMIT in this place", *phrases)
+                case "locks":
+                    kind = "UPDATE" if clause.args["locks"][0].args.get("update") else "SHARE"
+                    raise self._refuse(support.ROW_LOCK, kind, f"for {kind.lower()}", "for no", "for key")
+                case "only":
+                    raise self._refuse(support.ONLY, clause.name, "only")
+                case "recursive":
+                    raise self._refuse(support.RECURSIVE, "", "with recursive")
+                case "sample":
+                    raise self._refuse(support.TABLESAMPLE, "", "tablesample")
+                case "windows":
+                    raise self._refuse(support.WINDOW_FUNCTION, "", "over", "window")
+            raise self._refuse(support.UNFAITHFUL, f"{type(clause).__name__} has {part}")
 
     def _check_order(self, functions: Iterable[str]) -> None:
         """Refuses an aggregate that shows the order of its input when a subquery put that in order."""
@@ -137,23 +140,10 @@ class Building(ABC):
             if self._ordered and function not in ("count", "sum", "avg", "min", "max"):
                 raise self._refuse(support.SUBQUERY_ORDER, f"{function}()", "order by")
 
-    def _check_select(self, node: exp.Select) -> None:
-        """Refuses the clauses that have no operator yet."""
-        if node.args.get("windows"):
-            raise self._refuse(support.WINDOW_FUNCTION, "", "over", "window")
-        group = node.args.get("group")
-        if group is not None and any(value for part, value in group.args.items() if part != "expressions"):
-            raise self._refuse(support.GROUPING_SETS, "", "group by")
-        if node.args.get("from_") is None and not self._analysis.sources:
-            raise self._refuse(support.NO_FROM, "", "select")
-        self._check_parts(node, _SELECT_PARTS)
-
     def _with(self, node: exp.Expr, names: Names) -> Names:
         clause = node.args.get("with_")
         if clause is None:
             return names
-        if clause.args.get("recursive"):
-            raise self._refuse(support.RECURSIVE, "", "with recursive")
         if all(part.alias in names and names[part.alias].query is part.this for part in clause.expressions):
             return names  # known already: once more, an earlier one would find a later one by a name from outside
         known = dict(names)

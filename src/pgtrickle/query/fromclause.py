@@ -8,7 +8,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from pgtrickle.model import Expr
-from pgtrickle.query import dialect, given, outer, sublinks, support, tablefunctions
+from pgtrickle.query import given, outer, sublinks, support, tablefunctions
 from pgtrickle.query.analysis import InlinedView
 from pgtrickle.query.building import Around, Names, Rows
 from pgtrickle.query.calls import function_name
@@ -31,11 +31,7 @@ from pgtrickle.query.operators import (
 )
 from pgtrickle.query.scope import Scope
 
-SUBQUERY_PARTS = frozenset({"this", "alias", "joins", "order", "with_"})
-_TABLE_PARTS = frozenset({"this", "db", "alias", "joins"})
-_VALUES_PARTS = frozenset({"expressions", "alias", "joins", "order"})
 _QUERY = exp.Select | exp.SetOperation | exp.Values
-_JOIN_PARTS = frozenset({"this", "on", "using", "kind", "side", dialect.USING_ALIAS})
 
 
 class FromClause(ForEach):
@@ -54,7 +50,6 @@ class FromClause(ForEach):
 
     def _joins(self, scope: Scope, joins: list[exp.Join], names: Names) -> Scope:
         for join in joins:
-            self._check_parts(join, _JOIN_PARTS)
             lateral, inner = _as_lateral(join.this, scope), _taken_apart(join, scope)
             if lateral is not None:
                 scope = self._lateral(scope, lateral, join, names)
@@ -189,7 +184,6 @@ class FromClause(ForEach):
             case exp.Subquery() if isinstance(node.this, exp.Query) and not isinstance(node.this, exp.Subquery):
                 return self._joins(self._derived(node, names, renamed), node.args.get("joins") or [], names)
             case exp.Subquery():
-                self._check_parts(node, SUBQUERY_PARTS)
                 scope = self._joins(self._item(node.this, names), node.args.get("joins") or [], names)
                 return Scope.of(scope.operator, scope.fields, node.alias, renamed) if node.alias else scope
             case exp.Lateral() | exp.Unnest() if node.args.get("joins"):
@@ -210,7 +204,6 @@ class FromClause(ForEach):
         raise self._refuse(support.TABLE_FUNCTION, type(node).__name__.upper(), type(node).__name__.lower())
 
     def _derived(self, node: exp.Subquery, names: Names, renamed: list[str]) -> Scope:
-        self._check_parts(node, SUBQUERY_PARTS)
         rows = self._query(node.this, names)
         return Scope.of(rows.operator, rows.outputs, node.alias, renamed)
 
@@ -224,11 +217,6 @@ class FromClause(ForEach):
         if not isinstance(node.this, exp.Identifier):
             name = function_name(node.this) if node.this is not None else "ROWS FROM"
             raise self._refuse(support.TABLE_FUNCTION, name, name.lower())
-        if node.args.get("only"):
-            raise self._refuse(support.ONLY, node.name, "only")
-        if node.args.get("sample"):
-            raise self._refuse(support.TABLESAMPLE, "", "tablesample")
-        self._check_parts(node, _TABLE_PARTS)
         rows = self._relation(node, names)
         scope = Scope.of(rows.operator, rows.outputs, node.alias_or_name, renamed)
         return self._joins(scope, node.args.get("joins") or [], names)
@@ -292,7 +280,7 @@ class FromClause(ForEach):
         return Scope.of(rows, list(zip(labels, rows.names, strict=True)), item.alias, [])
 
     def _values(self, node: exp.Values) -> Rows:
-        self._check_parts(node, _VALUES_PARTS)
+        self._ordered |= node.args.get("order") is not None
         if node.find(exp.Column) is not None or node.find(exp.Query) is not None:
             raise self._refuse(support.VALUES, "", "values")
         labels = [f"column{place}" for place in range(1, len(node.expressions[0].expressions) + 1)]

@@ -97,7 +97,6 @@ class Laterals(PerKey):
 
     def _one_group(self, scope: Scope, item: exp.Lateral, query: exp.Select, join: exp.Join, names: Names) -> Scope:
         """Aggregates over the rows of each key; there is always one row."""
-        self._check_select(query)
         inside, correlated = self._correlated(query, scope, names)
         selected = [self._resolve(part.unalias(), inside) for part in query.expressions]
         outside = columns_of(selected) - set(inside.operator.names)

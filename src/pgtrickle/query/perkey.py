@@ -121,7 +121,6 @@ class PerKey(Resolving):
 
     def _select_by_key(self, query: exp.Select, scope: Scope, names: Names) -> tuple[Keyed, list[str]]:
         """The rows of a SELECT by the keys that WHERE has, if it has some."""
-        self._check_select(query)
         group = query.args.get("group")
         inside, correlated = self._correlated(query, scope, names)
         above, first, inside = self._above(query, inside, names)

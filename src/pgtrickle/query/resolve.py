@@ -200,7 +200,6 @@ class Resolving(Building):
         names = self._with(query, around.names)
         try:
             if isinstance(query, exp.Select) and self._groups_rows(query) and self._is_flat(query, scope):
-                self._check_select(query)
                 inside, correlated = self._correlated(query, scope, names)
                 selected = [self._resolve(part.unalias(), inside) for part in query.expressions]
                 keyed = self._keyed(inside.operator, correlated, scope, self._read_by_calls(selected, inside))

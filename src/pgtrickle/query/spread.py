@@ -9,8 +9,6 @@ from functools import reduce
 
 from sqlglot import exp
 
-_PARTS = frozenset({"expressions", "alias", "joins"})
-
 
 def spread(query: exp.Expr) -> exp.Expr:
     """The query with such lists written as unions."""
@@ -21,15 +19,11 @@ def _as_union(node: exp.Expr) -> exp.Expr:
     if isinstance(node, exp.In) and [type(part) for part in node.expressions] == [exp.Values]:
         union = _as_union(node.expressions[0])
         return node if isinstance(union, exp.Values) else exp.In(this=node.this, query=exp.Subquery(this=union))
-    if not isinstance(node, exp.Values) or node.find(exp.Query) is None or not _PARTS.issuperset(_told(node)):
+    if not isinstance(node, exp.Values) or node.find(exp.Query) is None:
         return node
     union = reduce(_union_all, map(_select, node.expressions))
     alias, joins = node.args.get("alias"), node.args.get("joins")
     return union if alias is None and not joins else exp.Subquery(this=union, alias=alias, joins=joins)
-
-
-def _told(node: exp.Expr) -> set[str]:
-    return {part for part, value in node.args.items() if value}
 
 
 def _select(row: exp.Expr) -> exp.Expr:
