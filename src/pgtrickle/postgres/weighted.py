@@ -6,7 +6,7 @@ PostgreSQL evaluates a chain wherever the rows below it are read, so Spark never
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from pgtrickle.model import Column, Expr, quote
@@ -31,10 +31,10 @@ class Group:
 Step = Filter | Project | Repeat | Expand | Group
 
 
-def chain(operator: Operator) -> tuple[Operator, tuple[Step, ...]]:
-    """The operator under the row-wise ones on top, and these, bottom first."""
+def chain(operator: Operator, whole: Collection[Operator] = ()) -> tuple[Operator, tuple[Step, ...]]:
+    """The operator under the row-wise ones on top, and these, bottom first; or the first that is in `whole`."""
     steps: list[Step] = []
-    while isinstance(operator, Filter | Project | Repeat | Expand):
+    while isinstance(operator, Filter | Project | Repeat | Expand) and operator not in whole:
         steps.append(operator)
         operator = operator.input
     return operator, tuple(reversed(steps))

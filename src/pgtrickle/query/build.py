@@ -17,7 +17,7 @@ from pgtrickle.query.analysis import Analysis, Body
 from pgtrickle.query.bench import Describe
 from pgtrickle.query.building import Around, Below, First, Names, Parts, Rows
 from pgtrickle.query.expression import column_node, conjunct_nodes, conjunction, from_node, reference
-from pgtrickle.query.fromclause import FromClause, joins
+from pgtrickle.query.fromclause import FromClause, is_joined
 from pgtrickle.query.given import Given, sought
 from pgtrickle.query.grouping import Grouping
 from pgtrickle.query.keyed import Key, renamed
@@ -312,7 +312,7 @@ class _Builder(FromClause):
         operator, parts = self._joined_below(scope.operator, parts)
         assert not parts.around.attachments
         assert parts.first is None
-        if joins(operator):
+        if is_joined(operator):
             operator = Use(operator.columns, operator, tuple(map(reference, operator.columns)))
         scope = scope.over(operator)
         found = [tuple(self._resolve(k, scope) for k in keys) for keys in groupingsets.expand(node.args["group"])]

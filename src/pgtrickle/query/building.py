@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from pgtrickle.errors import Unsupported
 from pgtrickle.model import Table
-from pgtrickle.query import parts, support
+from pgtrickle.query import clauses, support
 from pgtrickle.query.analysis import Analysis, Body, InlinedView, SourceRelation
 from pgtrickle.query.bench import Bench, Describe
 from pgtrickle.query.calls import Calls
@@ -34,7 +34,8 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class With:
-    """A WITH query, with the WITH queries it may use itself; `often` if it is used more than once."""
+    """A WITH query, with the WITH queries it may use itself; `often` if it is used more than once, and not to be
+    inlined all the same (NOT MATERIALIZED)."""
 
     query: exp.Expr
     columns: tuple[str, ...]
@@ -116,7 +117,7 @@ class Building(ABC):
 
     def _check_parts(self, query: exp.Expr) -> None:
         """Refuses what clauses hold that nobody looks at."""
-        for clause, part in parts.unknown(query):
+        for clause, part in clauses.unknown(query):
             match part:
                 case "limit" | "offset":
                     phrases = ("limit", "offset", "fetch first", "fetch next")
@@ -126,12 +127,8 @@ class Building(ABC):
                     raise self._refuse(support.ROW_LOCK, kind, f"for {kind.lower()}", "for no", "for key")
                 case "only":
                     raise self._refuse(support.ONLY, clause.name, "only")
-                case "recursive":
-                    raise self._refuse(support.RECURSIVE, "", "with recursive")
                 case "sample":
                     raise self._refuse(support.TABLESAMPLE, "", "tablesample")
-                case "windows":
-                    raise self._refuse(support.WINDOW_FUNCTION, "", "over", "window")
             raise self._refuse(support.UNFAITHFUL, f"{type(clause).__name__} has {part}")
 
     def _check_order(self, functions: Iterable[str]) -> None:
@@ -144,13 +141,16 @@ class Building(ABC):
         clause = node.args.get("with_")
         if clause is None:
             return names
+        if clause.args.get("recursive"):
+            raise self._refuse(support.RECURSIVE, "", "with recursive")
         if all(part.alias in names and names[part.alias].query is part.this for part in clause.expressions):
             return names  # known already: once more, an earlier one would find a later one by a name from outside
         known = dict(names)
         for part in clause.expressions:
             columns = tuple(column.name for column in part.args["alias"].columns)
             uses = [table for table in node.find_all(exp.Table) if not table.db and table.name == part.alias]
-            known[part.alias] = With(part.this, columns, dict(known), len(uses) > 1)
+            often = len(uses) > 1 and part.args.get("materialized") is not False
+            known[part.alias] = With(part.this, columns, dict(known), often)
         return known
 
     @abstractmethod

@@ -19,9 +19,7 @@ from pgtrickle.query.operators import (
     Aggregate,
     Expand,
     Filter,
-    InnerJoin,
-    LeftJoin,
-    Match,
+    Joined,
     Operator,
     Project,
     Repeat,
@@ -249,14 +247,14 @@ class FromClause(ForEach):
     def _shared(self, owner: object, build: Callable[[], Rows], *, often: bool = False) -> Rows:
         """A WITH query or a view: groups and first rows are built once, and each use calls them by names of its own.
 
-        So the uses have one state and one delta. So have the joins of a WITH query that is used `often`; others are
-        built anew, since they are best put in order with those around.
+        So the uses have one state and one delta. So have the joins of a WITH query that is used `often`, as PostgreSQL
+        evaluates it once; others are built anew, since they are best put in order with those around.
         """
         if id(owner) in self._built:
             _, rows = self._built[id(owner)]
         else:
             rows = build()
-            if not (_is_kept(rows.operator) or (often and joins(rows.operator))):
+            if not (_is_kept(rows.operator) or (often and is_joined(rows.operator))):
                 return rows
             self._built[id(owner)] = owner, rows
         columns = {column.name: column for column in rows.operator.columns}
@@ -349,9 +347,9 @@ def _is_of(table: exp.Table, names: Names) -> bool:
     return not table.db and table.name in names
 
 
-def joins(operator: Operator) -> bool:
-    """Whether the rows are joined."""
-    return any(isinstance(node, InnerJoin | LeftJoin | Match) for node in walk(operator))
+def is_joined(operator: Operator) -> bool:
+    """Whether the rows are put together from several."""
+    return any(isinstance(node, Joined) for node in walk(operator))
 
 
 def _is_kept(operator: Operator) -> bool:

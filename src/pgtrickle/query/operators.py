@@ -89,8 +89,8 @@ class Project(Operator):
 
 @dataclass(frozen=True, slots=True)
 class Use(Project):
-    """One of several uses of the input, which is the same for all of them and stays so: `rewrite/` leaves it alone
-    where one use alone would like it otherwise. So they have one state and one delta. A projection once rewritten."""
+    """A use of an input that may have others. It is the same for all of them and stays so: `rewrite/` does not change
+    it for the sake of one. So they have one state, and can have one delta."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +284,9 @@ class TopK(Operator):
         return (self.input,)
 
 
+Joined = InnerJoin | LeftJoin | Match
+"""What puts the rows of two sides together."""
+
 Stateful = Aggregate | TopK
 """What keeps state in a table of its own."""
 
@@ -311,7 +314,7 @@ def walk(operator: Operator) -> Iterator[Operator]:
         yield from walk(child)
 
 
-def _require_pairable(join: InnerJoin | LeftJoin | Match) -> None:
+def _require_pairable(join: Joined) -> None:
     _require_unique(join.left.names + join.right.names)
     if join.condition is not None:
         _require_known(join.condition.columns, join.left, join.right)

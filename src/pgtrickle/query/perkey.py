@@ -193,7 +193,7 @@ class PerKey(Resolving):
 
 
 def _is_limited(query: exp.Select) -> bool:
-    return any(query.args.get(part) for part in ("limit", "offset", "fetch"))
+    return any(query.args.get(part) for part in ("limit", "offset"))
 
 
 def _asked(by: Keyed) -> dict[str, Column]:

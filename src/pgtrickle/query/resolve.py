@@ -226,7 +226,7 @@ class Resolving(Building):
 
     def _is_one_group(self, query: exp.Select) -> bool:
         """Whether the query is sure to have one row: aggregates of all its rows."""
-        rest = ("group", "having", "distinct", "limit", "offset", "fetch")
+        rest = ("group", "having", "distinct", "limit", "offset")
         return self._calls.groups(query) and not any(query.args.get(part) for part in rest)
 
     def _groups_rows(self, query: exp.Select) -> bool:

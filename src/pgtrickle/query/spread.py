@@ -22,6 +22,7 @@ def _as_union(node: exp.Expr) -> exp.Expr:
     if not isinstance(node, exp.Values) or node.find(exp.Query) is None:
         return node
     union = reduce(_union_all, map(_select, node.expressions))
+    union.set("order", node.args.get("order"))
     alias, joins = node.args.get("alias"), node.args.get("joins")
     return union if alias is None and not joins else exp.Subquery(this=union, alias=alias, joins=joins)
 

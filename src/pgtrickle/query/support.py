@@ -61,7 +61,6 @@ SUBQUERY = Gap(
 RECURSIVE = Gap("PT226", "WITH RECURSIVE cannot be maintained incrementally yet")
 LATERAL = Gap("PT227", "this LATERAL cannot be maintained incrementally yet")
 SET_RETURNING = Gap("PT228", "set-returning function {name} cannot be maintained incrementally yet")
-GROUPING_SETS = Gap("PT229", "GROUPING SETS, CUBE and ROLLUP cannot be maintained incrementally yet")
 LIMIT = Gap(
     "PT230", "{name} has no definite rows", "give it an ORDER BY and a plain number, or use refresh_mode => 'FULL'"
 )

@@ -37,6 +37,7 @@ class Asking:
 
     def rows(self, flow: Flow) -> pa.Table | None:
         """The rows of a flow; None if it takes Spark's own join, or too many rows to send to all tasks."""
+        self.expected = [other for other in self.expected if other != flow]
         if joins_on_spark(flow):
             return None
         missing = {part: self._cook.recipe(part) for part in parts(flow) if part not in self._answers}

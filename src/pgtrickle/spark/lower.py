@@ -48,6 +48,7 @@ from pgtrickle.query.operators import (
     UnionAll,
     walk,
 )
+from pgtrickle.spark.estimate import delta_rows
 from pgtrickle.spark.facts import Facts, ReadCost, group_cost, read_cost, scan_cost
 from pgtrickle.spark.flow import (
     Choice,
@@ -70,6 +71,8 @@ from pgtrickle.spark.narrow import cancels, narrowed
 from pgtrickle.spark.parts import Changed, Inseparable, Part, Point, end_of, gap
 from pgtrickle.spark.spine import Meeting, On, Spine, flipped, halves, meeting, mixes_versions, repeated, spines
 
+SHARED_ROWS = 20_000
+"""Up to so many rows of a delta travel for the sake of several uses."""
 LARGE_WINDOW = 40_000
 """Weighted rows (two an update) up to which one query takes a delta through all its joins. Above, tasks join table by
 table, each its share of the buffer."""
@@ -116,6 +119,7 @@ class _DeltaLowering:
     choices: list[Choice] = field(default_factory=list)
     landed: set[int] = field(default_factory=set)
     repeated: frozenset[Operator] = field(init=False)
+    shared: dict[Part, frozenset[Operator]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.repeated = repeated(self.tree)
@@ -148,11 +152,14 @@ class _DeltaLowering:
 
     def _flow(self, plan: Operator, above: tuple[Step, ...], part: Part = Part.WHOLE) -> Flow:
         """The rows of a delta plan of that part of the window, after the steps `above` it."""
-        core, steps = chain(plan)
+        shared = self._shared(part)
+        core, steps = chain(plan, shared)
         steps += above
+        if core in shared and steps:
+            return evaluate_steps(self._flow(core, (), part), steps)
+        if core in shared:
+            core, steps = chain(core, shared - {core})
         columns = steps[-1].columns if steps else core.columns
-        if steps and core in self._shared(part):
-            return self._spine(Spine(core, steps), part)
         match core:
             case Changes(scan=scan):
                 rows = 2.0 * self.facts.changes.get(scan.table.oid, 0)
@@ -193,9 +200,13 @@ class _DeltaLowering:
         return self._against(self._flow(delta, (), part), met, steps, part)
 
     def _shared(self, part: Part) -> frozenset[Operator]:
-        """The deltas that the plan has more than once, each to be asked for once."""
-        deltas = (differentiate(join, self.changed.within(part)) for join in self.repeated)
-        return frozenset(delta for delta in deltas if not is_empty(delta))
+        """The deltas that the plan has more than once, each to be asked for once; but for large ones, of which
+        PostgreSQL had better make for each use what this needs."""
+        if part not in self.shared:
+            deltas = (differentiate(node, self.changed.within(part)) for node in self.repeated)
+            small = (d for d in deltas if not is_empty(d) and delta_rows(d, self.facts) <= SHARED_ROWS)
+            self.shared[part] = frozenset(small)
+        return self.shared[part]
 
     def _spine(self, spine: Spine, part: Part) -> Flow:
         """A delta, all it meets, and the steps between and above, in one query."""
@@ -294,8 +305,9 @@ class _DeltaLowering:
         if found is None:
             return None
         plan, between, sign = found
-        core, steps = chain(plan)
-        if core in self._shared(between):
+        shared = self._shared(between)
+        core, steps = chain(plan, shared)
+        if core in shared:
             return _Correction(self._flow(core, (), between), sign, steps)
         return _Correction(self._flow(plan, (), between), sign)
 

@@ -21,7 +21,9 @@ from pgtrickle.spark.worker import Batches, Snapshot, arrays, arrow_schema
 MOST_BYTES = 8_000_000
 """All tasks are sent all recipes: up to this size of their rows."""
 _BATCH = 50_000
+"""Rows that are told as one value."""
 _TOLD = "flow int, rows binary"
+"""What a task tells: the number of a flow, and rows of it as an Arrow stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +95,10 @@ def _is_empty(recipe: Recipe) -> bool:
     match recipe:
         case Rows(table=table):
             return bool(table.num_rows == 0)
-        case Asked(inputs=inputs):
-            return _is_empty(inputs[0])
-        case All(parts=parts):
-            return not parts
+        case Asked(inputs=asked):
+            return _is_empty(asked[0])
+        case All(parts=every):
+            return not every
 
 
 def size(recipes: Iterable[Recipe]) -> int:
@@ -200,8 +202,8 @@ class _Follower:
         match recipe:
             case Rows(table=table):
                 return table
-            case All(parts=parts, schema=schema):
-                tables = [self.rows(part).select(schema.names).cast(schema) for part in parts]
+            case All(parts=every, schema=schema):
+                tables = [self.rows(part).select(schema.names).cast(schema) for part in every]
                 return pa.concat_tables(tables) if tables else schema.empty_table()
             case Asked():
                 return self._ask(recipe)

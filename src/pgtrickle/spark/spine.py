@@ -9,23 +9,25 @@ this one, and what comes back is already filtered, projected and grouped. Used b
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from pgtrickle.delta.algebra import After, Before, Plus, keeps_state
-from pgtrickle.model import Column, Expr
-from pgtrickle.postgres.weighted import Step, both, chain, rename
-from pgtrickle.query.expression import conjunction, conjuncts, reference, referenced, substitute
+from pgtrickle.model import Expr
+from pgtrickle.postgres.weighted import Group, Step, both, chain, rename
+from pgtrickle.query.expression import conjunction, conjuncts, reference, substitute
 from pgtrickle.query.operators import (
     Aggregate,
     Equality,
+    Filter,
     InnerJoin,
-    LeftJoin,
-    Match,
+    Joined,
     Operator,
     Project,
+    Stateful,
     TopK,
     UnionAll,
+    Use,
     walk,
 )
 
@@ -66,7 +68,7 @@ def meeting(node: InnerJoin) -> tuple[Operator, Meeting]:
 def spines(plan: Operator, above: tuple[Meeting | Step, ...] = (), whole: Collection[Operator] = ()) -> list[Spine]:
     """The terms of a delta plan: joins, sums, unions and row-wise operators are taken apart, but for those in `whole`,
     which others need too."""
-    core, steps = chain(plan)
+    core, steps = chain(plan, whole)
     parts = (*steps, *above)
     if core in whole:
         return [Spine(core, parts)]
@@ -81,19 +83,22 @@ def spines(plan: Operator, above: tuple[Meeting | Step, ...] = (), whole: Collec
     return [Spine(core, parts)]
 
 
-Shared = InnerJoin | LeftJoin | Match
-"""What is shared if it is in a tree more than once: its delta is asked of PostgreSQL."""
+def repeated(tree: Operator) -> frozenset[Operator]:
+    """What has several uses in the tree and joins: once for those that are so only as parts of another such one."""
+    uses = Counter(node.input for node in walk(tree) if isinstance(node, Use))
+    topmost = set(_topmost(tree, {node for node, times in uses.items() if times > 1}))
+    return frozenset(topmost).union(*map(repeated, topmost))
 
 
-def repeated(tree: Operator) -> frozenset[Shared]:
-    """The joins that are in the tree more than once, such as those of a WITH query; not the parts of these."""
-    often = {node for node, times in Counter(n for n in walk(tree) if isinstance(n, Shared)).items() if times > 1}
-    return frozenset(_topmost(tree, often))
+def _joins(operator: Operator) -> bool:
+    """Whether it joins, above all that keeps state: the delta of that stands in a table."""
+    return isinstance(operator, Joined) or (not isinstance(operator, Stateful) and any(map(_joins, operator.inputs)))
 
 
-def _topmost(operator: Operator, wanted: Collection[Operator]) -> Iterator[Shared]:
-    if isinstance(operator, Shared) and operator in wanted:
-        yield operator
+def _topmost(operator: Operator, wanted: Collection[Operator]) -> Iterator[Operator]:
+    if operator in wanted:
+        if _joins(operator):
+            yield operator
         return
     for below in operator.inputs:
         yield from _topmost(below, wanted)
@@ -101,59 +106,59 @@ def _topmost(operator: Operator, wanted: Collection[Operator]) -> Iterator[Share
 
 def _terms(join: InnerJoin, met: Meeting) -> list[tuple[Meeting | Step, ...]]:
     """What a delta meets, where that mixes tables with state: a union branch by branch, a join side by side, and the
-    projection on top of it done after."""
+    projections and filters on top of it done after."""
     if keeps_state(met.side.operator) or not any(isinstance(n, Aggregate | TopK) for n in walk(met.side.operator)):
         return [(met,)]
     core, steps = chain(met.side.operator)
-    shown = _shown(core, steps)
-    if isinstance(core, UnionAll) and shown is not None:
-        branches = [_as_branch(branch, core, shown) for branch in core.branches]
-        return [term for each in branches for term in _terms(join, _meets(met, each))]
-    if isinstance(core, InnerJoin) and len(steps) == 1 and isinstance(steps[0], Project):
-        return [(*_apart(_meets_below(met, steps[0])), _projected(join, steps[0]))]
-    return [_apart(met)]
-
-
-def _shown(core: Operator, steps: tuple[Step, ...]) -> dict[Column, str] | None:
-    """The columns of `core` that steps show, as they call them; None if the steps do more than that."""
+    if isinstance(core, UnionAll):
+        branches = (_redone(rename(branch, core), steps) for branch in core.branches)
+        return [term for branch in branches for term in _terms(join, _meets(met, branch))]
+    if not isinstance(core, InnerJoin) or not all(isinstance(step, Project | Filter) for step in steps):
+        return [(met,)]
     if not steps:
-        return {column: column.name for column in core.columns}
-    if len(steps) > 1 or not isinstance(steps[0], Project):
-        return None
-    names = [referenced(expression) for expression in steps[0].expressions]
-    known = {column: name for column, name in zip(steps[0].columns, names, strict=True) if name is not None}
-    return known if len(known) == len(names) else None
+        return [_apart(met)]
+    meaning, conditions = _meaning(core, steps)
+    below = _meets_below(met, core, meaning, conditions)
+    return [(*_apart(below), _projected(join, core, meaning))]
 
 
-def _as_branch(branch: Operator, union: UnionAll, shown: dict[Column, str]) -> Project:
-    """A branch alone, with those of the union's columns that are shown."""
-    assert isinstance(branch, Project)
-    found = dict(zip(union.names, branch.expressions, strict=True))
-    return Project(tuple(shown), branch.input, tuple(found[name] for name in shown.values()))
+def _redone(operator: Operator, steps: tuple[Step, ...]) -> Operator:
+    """The steps on top of another operator of the same columns."""
+    for step in steps:
+        assert not isinstance(step, Group), "groups are above all joins of a delta"
+        operator = replace(step, input=operator)
+    return operator
+
+
+def _meaning(core: Operator, steps: tuple[Step, ...]) -> tuple[dict[str, Expr], list[Expr]]:
+    """What the columns on top of projections and filters are over `core`, and the conditions that rows must meet."""
+    meaning = {name: reference(name) for name in core.names}
+    conditions: list[Expr] = []
+    for step in steps:
+        if isinstance(step, Project):
+            parts = zip(step.names, step.expressions, strict=True)
+            meaning = {name: substitute(expression, meaning) for name, expression in parts}
+        elif isinstance(step, Filter):
+            conditions.append(substitute(step.condition, meaning))
+    return meaning, conditions
 
 
 def _meets(met: Meeting, operand: Operator) -> Meeting:
     return Meeting(type(met.side)(operand.columns, operand), met.on)
 
 
-def _meets_below(met: Meeting, project: Project) -> Meeting:
-    """ΔX ⋈ π(R) as ΔX ⋈ R: the condition says of π's columns what they are."""
-    meaning = dict(zip(project.names, project.expressions, strict=True))
-    condition = None if met.on.condition is None else substitute(met.on.condition, meaning)
+def _meets_below(met: Meeting, core: Operator, meaning: Mapping[str, Expr], conditions: list[Expr]) -> Meeting:
+    """ΔX ⋈ π(σ(R)) as σ(ΔX ⋈ R): the condition says of π's columns what they are."""
+    own = () if met.on.condition is None else (substitute(met.on.condition, meaning),)
     equalities = tuple(Equality(e.left, substitute(e.right, meaning)) for e in met.on.equalities)
-    return _meets(Meeting(met.side, On(condition, equalities)), project.input)
+    return _meets(Meeting(met.side, On(conjunction((*own, *conditions)), equalities)), core)
 
 
-def _projected(join: InnerJoin, project: Project) -> Project:
-    """The projection of what was met, beside the delta's columns."""
-    meaning = dict(zip(project.names, project.expressions, strict=True))
+def _projected(join: InnerJoin, core: Operator, meaning: Mapping[str, Expr]) -> Project:
+    """The columns of what was met, beside the delta's."""
+    delta = [column for column in join.columns if column.name not in meaning]
     expressions = tuple(meaning.get(name, reference(name)) for name in join.names)
-    return Project(join.columns, Operator(tuple(_read(join, project))), expressions)
-
-
-def _read(join: InnerJoin, project: Project) -> Iterator[Column]:
-    yield from (column for column in join.columns if column.name not in project.names)
-    yield from project.input.columns
+    return Project(join.columns, Operator((*delta, *core.columns)), expressions)
 
 
 def _apart(met: Meeting) -> tuple[Meeting, ...]:

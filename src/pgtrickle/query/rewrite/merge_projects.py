@@ -1,6 +1,8 @@
 """A projection of a projection is one projection, unless that would compute an expression twice.
 
 π_f(π_g(R))  =  π_f∘g(R)
+
+A use is not merged with what it is a use of: that would be another one for each.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from pgtrickle.query.operators import (
     Repeat,
     TopK,
     UnionAll,
+    Use,
 )
 
 
@@ -34,10 +37,10 @@ def _merge(operator: Operator) -> Operator:
     match operator:
         case Project():
             below = _merge(operator.input)
-            if isinstance(below, Project) and _computes_once(operator, below):
+            if isinstance(below, Project) and not isinstance(operator, Use) and _computes_once(operator, below):
                 meaning = dict(zip(below.names, below.expressions, strict=True))
                 expressions = tuple(substitute(part, meaning) for part in operator.expressions)
-                return Project(operator.columns, below.input, expressions)
+                return type(below)(operator.columns, below.input, expressions)
             return replace(operator, input=below)
         case Filter() | Aggregate() | Repeat() | TopK() | Expand():
             return replace(operator, input=_merge(operator.input))

@@ -17,6 +17,7 @@ from pgtrickle.query.operators import (
     Expand,
     Filter,
     InnerJoin,
+    Joined,
     LeftJoin,
     MalformedTree,
     Match,
@@ -63,10 +64,7 @@ class _Pruning:
                 return Filter(below.columns, below, operator.condition)
             case Project():
                 pruned = self._prune_project(operator, needed)
-                idle = all(
-                    referenced(part) == name for part, name in zip(pruned.expressions, pruned.names, strict=True)
-                )
-                return pruned.input if idle else pruned
+                return pruned.input if _is_idle(pruned) else pruned
             case InnerJoin() | LeftJoin():
                 read = {*needed, *_read_by(operator)}
                 left, right = self.prune(operator.left, read), self.prune(operator.right, read)
@@ -97,7 +95,7 @@ class _Pruning:
         if isinstance(project, Use):
             read |= self._read_by_others(project.input, read)
         below = self.prune(project.input, read)
-        return Project(tuple(project.columns[index] for index in kept), below, expressions)
+        return type(project)(tuple(project.columns[index] for index in kept), below, expressions)
 
     def _read_by_others(self, operator: Operator, read: frozenset[str]) -> frozenset[str]:
         self.found[operator] = self.found.get(operator, frozenset()) | read
@@ -131,7 +129,14 @@ class _Pruning:
         return UnionAll(tuple(union.columns[index] for index in kept), tuple(branches))
 
 
-def _read_by(join: InnerJoin | LeftJoin | Match) -> tuple[str, ...]:
+def _is_idle(project: Project) -> bool:
+    """Whether it gives columns as they are: some, for those of the input might be another's too."""
+    if isinstance(project, Use) or not project.columns:
+        return False
+    return all(referenced(part) == name for part, name in zip(project.expressions, project.names, strict=True))
+
+
+def _read_by(join: Joined) -> tuple[str, ...]:
     return () if join.condition is None else join.condition.columns
 
 

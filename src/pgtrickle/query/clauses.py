@@ -1,7 +1,8 @@
 """What each clause of a query may hold. Pure; called by `build.py`, for all of a query at once.
 
 sqlglot knows the clauses of many dialects, and of PostgreSQL more than the builder looks at. What stands here is looked
-at, somewhere; the rest would be lost without a word, and the query would mean something else.
+at, or says nothing of the rows by itself (`WINDOW`, the order of a subquery); the rest would be lost without a word,
+and the query would mean something else.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _KNOWN: Mapping[type[exp.Expr], frozenset[str]] = {
     exp.Distinct: frozenset({"on", "expressions"}),
     exp.Fetch: frozenset({"direction", "count", "limit_options"}),
     exp.From: frozenset({"this"}),
-    exp.Group: frozenset({"expressions", "all"}),
+    exp.Group: frozenset({"expressions"}),
     exp.GroupingSets: frozenset({"expressions"}),
     exp.Having: frozenset({"this"}),
     exp.Join: frozenset({"this", "on", "using", "kind", "side", dialect.USING_ALIAS}),
@@ -31,7 +32,7 @@ _KNOWN: Mapping[type[exp.Expr], frozenset[str]] = {
     exp.Order: frozenset({"this", "expressions"}),
     exp.Ordered: frozenset({"this", "desc", "nulls_first"}),
     exp.Rollup: frozenset({"expressions"}),
-    exp.Select: frozenset({"expressions", "from_", "joins", "where", "group", "having", "with_", "distinct"})
+    exp.Select: frozenset({"expressions", "from_", "joins", "where", "group", "having", "with_", "distinct", "windows"})
     | _ORDERED,
     exp.SetOperation: frozenset({"this", "expression", "distinct", "with_"}) | _ORDERED,
     exp.Subquery: frozenset({"this", "alias", "joins", "order", "with_"}),
@@ -40,7 +41,7 @@ _KNOWN: Mapping[type[exp.Expr], frozenset[str]] = {
     exp.Unnest: frozenset({"expressions", "alias", "offset", "joins"}),
     exp.Values: frozenset({"expressions", "alias", "joins", "order"}),
     exp.Where: frozenset({"this"}),
-    exp.With: frozenset({"expressions"}),
+    exp.With: frozenset({"expressions", "recursive"}),
 }
 
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from pgtrickle.query import dialect, parts
+from pgtrickle.query import clauses, dialect
 
 UNKNOWN = {
     "SELECT a FROM t FOR UPDATE": "locks",
     "SELECT a FROM (SELECT a FROM t FOR SHARE) AS q": "locks",
     "SELECT a FROM t WHERE a IN (SELECT b FROM ONLY u)": "only",
     "SELECT a FROM t TABLESAMPLE bernoulli (10)": "sample",
-    "WITH RECURSIVE w AS (SELECT 1) SELECT * FROM w": "recursive",
     "VALUES (2), (1) LIMIT 1": "limit",
-    "SELECT sum(a) OVER w FROM t WINDOW w AS (PARTITION BY b)": "windows",
     "SELECT a INTO x FROM t": "into",
+    "SELECT max(a) FROM t GROUP BY ALL": "all",
 }
 KNOWN = (
-    "SELECT DISTINCT ON (a) a, count(*) FROM t JOIN u USING (a) GROUP BY DISTINCT ROLLUP (a) HAVING true ORDER BY a LIMIT 1",
+    "SELECT DISTINCT ON (a) a, count(*) FROM t JOIN u USING (a) GROUP BY DISTINCT ROLLUP (a) ORDER BY a LIMIT 1",
     "WITH w AS MATERIALIZED (SELECT 1) (SELECT * FROM w OFFSET 2) UNION ALL VALUES (1), (2)",
     "SELECT f.o FROM t, LATERAL unnest(t.x) WITH ORDINALITY AS f(v, o) FETCH FIRST 2 ROWS WITH TIES",
 )
@@ -25,9 +24,9 @@ KNOWN = (
 
 @pytest.mark.parametrize(("query", "part"), UNKNOWN.items(), ids=UNKNOWN.values())
 def test_a_part_that_nobody_looks_at(query: str, part: str) -> None:
-    assert [found for _, found in parts.unknown(dialect.parse(query))] == [part]
+    assert [found for _, found in clauses.unknown(dialect.parse(query))] == [part]
 
 
 @pytest.mark.parametrize("query", KNOWN)
 def test_parts_that_are_looked_at(query: str) -> None:
-    assert list(parts.unknown(dialect.parse(query))) == []
+    assert list(clauses.unknown(dialect.parse(query))) == []

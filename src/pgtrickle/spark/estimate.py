@@ -1,0 +1,49 @@
+"""How many rows a delta may have, by what the database says of its tables. Pure; called by `lower.py`."""
+
+from __future__ import annotations
+
+from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus, Rematch, TopKDelta, keeps_state
+from pgtrickle.postgres.weighted import chain
+from pgtrickle.query.operators import Equality, InnerJoin, LeftJoin, Match, Operator, Scan, UnionAll, walk
+from pgtrickle.spark.facts import ROWS_PER_UNKNOWN_VALUE, Facts, read_cost
+from pgtrickle.spark.spine import flipped, meeting
+
+
+def delta_rows(plan: Operator, facts: Facts) -> float:
+    """The rows of a delta plan, −old and +new; filters are not looked at."""
+    core, _ = chain(plan)
+    match core:
+        case Changes(scan=scan):
+            return 2.0 * facts.changes.get(scan.table.oid, 0)
+        case Plus(terms=parts) | UnionAll(branches=parts):
+            return sum(delta_rows(part, facts) for part in parts)
+        case AggregateDelta(delta=below, aggregate=aggregate):
+            return 2.0 * delta_rows(below, facts) if aggregate.keys else 2.0
+        case TopKDelta(delta=below):
+            return 2.0 * delta_rows(below, facts)
+        case InnerJoin():
+            below, met = meeting(core)
+            return delta_rows(below, facts) * _found(met.side, met.on.equalities, facts)
+        case LeftJoin(left=left, right=After() | Before() as right, equalities=keys):
+            return delta_rows(left, facts) * max(_found(right, keys, facts), 1.0)
+        case Match(left=left):
+            return delta_rows(left, facts)
+        case Rematch(delta=below, left=left, join=join):
+            return 2.0 * delta_rows(below, facts) * _found(left, flipped(join.equalities), facts)
+    raise TypeError(f"not a delta plan: {type(core).__name__}")
+
+
+def _found(side: After | Before, keys: tuple[Equality, ...], facts: Facts) -> float:
+    """The rows that one row of a delta finds on the other side."""
+    scans = tuple(node for node in walk(side.operator) if isinstance(node, Scan))
+    if not keys:
+        return 1.0 if _is_one_row(side.operator) else max((facts.rows(scan.table.oid) for scan in scans), default=1.0)
+    if keeps_state(side.operator):
+        return 1.0
+    cost = read_cost(facts, 1.0, scans, keys)
+    return cost.rows_per_key if cost.index else ROWS_PER_UNKNOWN_VALUE
+
+
+def _is_one_row(operator: Operator) -> bool:
+    core, _ = chain(operator)
+    return keeps_state(core) and not getattr(core, "keys", True)
