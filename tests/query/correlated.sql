@@ -470,3 +470,5 @@ SELECT c.id, x.code, x.id AS o FROM customers c, LATERAL (SELECT DISTINCT ON (o.
 ORDER BY o.code DESC, o.id DESC LIMIT 1) x
 
 SELECT c.id, (SELECT DISTINCT ON (o.code) o.id FROM orders o WHERE o.customer = c.id ORDER BY o.code, o.id LIMIT 1) AS o FROM customers c
+
+SELECT c.id, (WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT r.n + 1 FROM r WHERE r.n < least(c.id, 5)) SELECT sum(r.n) FROM r) AS s FROM customers c

@@ -371,3 +371,15 @@ SELECT o.id, x.n, x.product FROM orders o, LATERAL (SELECT count(*) AS n, i.prod
 ORDER BY i.product LIMIT 1) x
 
 SELECT DISTINCT ON (c.region) count(*) AS n, c.region, c.mood FROM customers c GROUP BY c.region, c.mood ORDER BY c.region, c.mood
+
+WITH w AS (SELECT o.id, c.name FROM orders o JOIN customers c ON c.id = o.customer) SELECT count(*) AS n FROM w x, w y
+
+WITH w AS (SELECT o.id, g.n FROM orders o JOIN (SELECT order_id, count(*) AS n FROM items GROUP BY order_id) g ON g.order_id = o.id) SELECT count(*) AS n FROM w x WHERE EXISTS (SELECT FROM w y)
+
+WITH w AS (SELECT o.id FROM orders o CROSS JOIN customers c) SELECT w.id, (SELECT count(*) FROM w x, w y) AS n FROM w
+
+WITH w AS NOT MATERIALIZED (SELECT o.id, x.v, x.q FROM orders o JOIN (SELECT order_id, amount AS v, 10 / amount AS q FROM items) x ON x.order_id = o.id) SELECT id, q FROM w WHERE v <> 0 UNION ALL SELECT id, v FROM w
+
+SELECT region, mood, count(*) AS n FROM customers c JOIN orders o ON o.customer = c.id GROUP BY CUBE (region, mood)
+
+WITH w AS (SELECT customer, count(*) AS n, max(id) AS m FROM orders GROUP BY customer) SELECT a.n, b.m FROM w a JOIN w b ON b.customer = a.customer WHERE a.n > 1

@@ -131,6 +131,11 @@ REFUSED = (
         support.SUBQUERY_ORDER,
         "line 1, column 52",
     ),
+    (
+        "WITH w (x) AS (VALUES ((SELECT max(id) FROM orders)), (2) ORDER BY 1) SELECT array_agg(w.x) FROM w",
+        support.SUBQUERY_ORDER,
+        "line 1, column 59",
+    ),
     ("SELECT id FROM\n ranked", support.WINDOW_FUNCTION, "line 2, column 2"),
     ("SELECT B'101'::varbit(3) || B'1'::bit varying AS b, xmlcomment(note) FROM orders", support.UNFAITHFUL, None),
 )

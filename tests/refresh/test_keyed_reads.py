@@ -22,6 +22,9 @@ EACH = {
     "beside": "SELECT t.id, q.n FROM t, LATERAL (SELECT count(*) AS n FROM (SELECT r.v FROM r WHERE r.k = t.k) w) q",
     "two_levels": "SELECT t.id, (SELECT count(*) FROM r WHERE r.k = t.k AND EXISTS "
     "(SELECT FROM s WHERE s.k = r.k AND s.v > t.k)) AS n FROM t",
+    "behind_a_filter": "WITH j AS (SELECT r.k, r.v, g.n FROM r "
+    "JOIN (SELECT k, count(*) AS n FROM s GROUP BY k) AS g ON g.k = r.k) "
+    "SELECT t.id, j.v FROM t JOIN j ON j.k = t.k WHERE j.n > 1 UNION ALL SELECT k, v FROM j",
     "unions": "SELECT t.id, q.x FROM t, LATERAL (SELECT r.v AS x FROM r WHERE r.k = t.k UNION ALL SELECT t.k) q",
 }
 PARTNERS = 1_000
