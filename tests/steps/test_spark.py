@@ -114,3 +114,13 @@ def test_distributed(path: Path, database_of_steps: str, spark: SparkSession, mo
     monkeypatch.setattr(facts, "_LOOKUP_SECONDS", 1e9)
     monkeypatch.setattr(facts, "_SCAN_IN_SERVER_SECONDS", 1e9)
     run(read(path), OnSpark(database_of_steps, spark))
+
+
+USED_OFTEN = [path for path in paths() if name(path).startswith("subqueries/cte_of_")]
+
+
+@pytest.mark.parametrize("path", USED_OFTEN, ids=name)
+def test_unshared(path: Path, database_of_steps: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every delta counts as large: each use of a WITH query has its own."""
+    monkeypatch.setattr(lower, "SHARED_ROWS", 0)
+    run(read(path), OnSpark(database_of_steps, spark))

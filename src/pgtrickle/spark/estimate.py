@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus, Rematch, TopKDelta, keeps_state
 from pgtrickle.postgres.weighted import chain
-from pgtrickle.query.operators import Equality, InnerJoin, LeftJoin, Match, Operator, Scan, UnionAll, walk
+from pgtrickle.query.operators import Aggregate, Equality, InnerJoin, LeftJoin, Match, Operator, Scan, UnionAll, walk
 from pgtrickle.spark.facts import ROWS_PER_UNKNOWN_VALUE, Facts, read_cost
 from pgtrickle.spark.spine import flipped, meeting
 
@@ -46,4 +46,4 @@ def _found(side: After | Before, keys: tuple[Equality, ...], facts: Facts) -> fl
 
 def _is_one_row(operator: Operator) -> bool:
     core, _ = chain(operator)
-    return keeps_state(core) and not getattr(core, "keys", True)
+    return isinstance(core, Aggregate) and not core.keys
