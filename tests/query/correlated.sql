@@ -472,3 +472,9 @@ ORDER BY o.code DESC, o.id DESC LIMIT 1) x
 SELECT c.id, (SELECT DISTINCT ON (o.code) o.id FROM orders o WHERE o.customer = c.id ORDER BY o.code, o.id LIMIT 1) AS o FROM customers c
 
 SELECT c.id, (WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT r.n + 1 FROM r WHERE r.n < least(c.id, 5)) SELECT sum(r.n) FROM r) AS s FROM customers c
+
+SELECT c.id, (SELECT rank(3) WITHIN GROUP (ORDER BY o.id) FROM orders o WHERE o.customer = c.id) AS r FROM customers c
+
+SELECT c.id, (SELECT dense_rank(3) WITHIN GROUP (ORDER BY o.id) + count(*) FROM orders o WHERE o.customer = c.id) AS d, (SELECT percent_rank(3) WITHIN GROUP (ORDER BY o.id DESC) FROM orders o WHERE o.customer = c.id) AS p, (SELECT cume_dist(3) WITHIN GROUP (ORDER BY o.id) FROM orders o WHERE o.customer = c.id) AS q, (SELECT regr_count(o.id, o.customer) FROM orders o WHERE o.customer = c.id) AS n FROM customers c
+
+SELECT c.id, (SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY o.id) FROM orders o WHERE o.customer = c.id) AS r FROM customers c WHERE (SELECT rank(2) WITHIN GROUP (ORDER BY o.id) FROM orders o WHERE o.customer > c.id) > 1

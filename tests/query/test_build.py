@@ -96,11 +96,6 @@ REFUSED = (
     ),
     ("VALUES ((SELECT max(id) FROM customers)), (2) LIMIT 1", support.LIMIT, "line 1, column 47"),
     (
-        "SELECT c.id, (SELECT rank(3) WITHIN GROUP (ORDER BY o.id) FROM orders o WHERE o.id = c.id) FROM customers c",
-        support.SUBQUERY,
-        "line 1, column 14",
-    ),
-    (
         "SELECT 1 + (SELECT max(id) FROM orders) AS n FROM customers GROUP BY CUBE ((SELECT max(id) FROM orders))",
         support.SUBQUERY,
         "line 1, column 12",

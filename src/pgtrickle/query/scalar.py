@@ -24,8 +24,8 @@ from pgtrickle.query.operators import Aggregate, AggregateCall
 from pgtrickle.query.outer import null_of
 from pgtrickle.query.sublinks import Attachment, Join
 
-#: Aggregates whose answer over no rows is neither NULL nor, as count's, zero; so may be those that users defined.
-_ANSWER_OVER_NOTHING = frozenset({"regr_count", "rank", "dense_rank", "percent_rank", "cume_dist"})
+#: PostgreSQL's aggregates that are not NULL over no rows, and what they are; they never are over some.
+_OVER_NOTHING = {"count": 0, "regr_count": 0, "rank": 1, "dense_rank": 1, "percent_rank": 0, "cume_dist": 1}
 _BIGINT = PgType(20, "bigint")
 
 
@@ -132,7 +132,8 @@ def over_nothing(aggregate: Aggregate, node: exp.Expr) -> exp.Expr:
 
 
 def _is_asked(call: AggregateCall) -> bool:
-    return "." in call.function or call.function in _ANSWER_OVER_NOTHING
+    """Whether it takes PostgreSQL to know its answer over no rows: users defined it."""
+    return "." in call.function
 
 
 def _over_nothing(aggregate: Aggregate, call: AggregateCall) -> exp.Expr:
@@ -142,8 +143,8 @@ def _over_nothing(aggregate: Aggregate, call: AggregateCall) -> exp.Expr:
         here = reference(aggregate.calls[-1].output).sql
         text = f"(CASE WHEN {here} IS NULL THEN {_asked(aggregate, call)} ELSE {reference(call.output).sql} END)"
         return dialect.parse_expression(text)
-    if call.function == "count":
-        return exp.Coalesce(this=column, expressions=[exp.Literal.number(0)])
+    if call.function in _OVER_NOTHING:
+        return exp.Coalesce(this=column, expressions=[exp.Literal.number(_OVER_NOTHING[call.function])])
     return column
 
 
