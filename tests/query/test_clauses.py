@@ -12,6 +12,7 @@ UNKNOWN = {
     "SELECT a FROM t WHERE a IN (SELECT b FROM ONLY u)": "only",
     "SELECT a FROM t TABLESAMPLE bernoulli (10)": "sample",
     "VALUES (2), (1) LIMIT 1": "limit",
+    "SELECT 1 FROM t WINDOW w AS (ORDER BY max(a))": "windows",
     "SELECT a INTO x FROM t": "into",
     "SELECT max(a) FROM t GROUP BY ALL": "all",
 }

@@ -90,7 +90,7 @@ def net(sent: str, columns: tuple[Column, ...]) -> str:
     outputs = [f"{name} AS {quote(column.name)}" for name, column in zip(names, columns, strict=True)]
     return (
         f"SELECT {', '.join([*outputs, f'sum({WEIGHT})::bigint AS {WEIGHT}'])} FROM ({sent}) AS sent_rows "
-        f"GROUP BY {', '.join(names)} HAVING sum({WEIGHT}) <> 0"
+        f"GROUP BY {', '.join(names) or '()'} HAVING sum({WEIGHT}) <> 0"
     )
 
 

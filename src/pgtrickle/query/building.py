@@ -127,6 +127,8 @@ class Building(ABC):
                     raise self._refuse(support.ROW_LOCK, kind, f"for {kind.lower()}", "for no", "for key")
                 case "only":
                     raise self._refuse(support.ONLY, clause.name, "only")
+                case "windows":
+                    raise self._refuse(support.WINDOW_FUNCTION, "", "over", "window")
                 case "sample":
                     raise self._refuse(support.TABLESAMPLE, "", "tablesample")
             raise self._refuse(support.UNFAITHFUL, f"{type(clause).__name__} has {part}")

@@ -1,8 +1,8 @@
 """What each clause of a query may hold. Pure; called by `build.py`, for all of a query at once.
 
 sqlglot knows the clauses of many dialects, and of PostgreSQL more than the builder looks at. What stands here is looked
-at, or says nothing of the rows by itself (`WINDOW`, the order of a subquery); the rest would be lost without a word,
-and the query would mean something else.
+at, or says nothing of the rows (the order of a subquery); the rest would be lost without a word, and the query would
+mean something else.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _KNOWN: Mapping[type[exp.Expr], frozenset[str]] = {
     exp.Order: frozenset({"this", "expressions"}),
     exp.Ordered: frozenset({"this", "desc", "nulls_first"}),
     exp.Rollup: frozenset({"expressions"}),
-    exp.Select: frozenset({"expressions", "from_", "joins", "where", "group", "having", "with_", "distinct", "windows"})
+    exp.Select: frozenset({"expressions", "from_", "joins", "where", "group", "having", "with_", "distinct"})
     | _ORDERED,
     exp.SetOperation: frozenset({"this", "expression", "distinct", "with_"}) | _ORDERED,
     exp.Subquery: frozenset({"this", "alias", "joins", "order", "with_"}),

@@ -155,10 +155,10 @@ class _DeltaLowering:
         shared = self._shared(part)
         core, steps = chain(plan, shared)
         steps += above
+        if core in shared and not steps:
+            core, steps = chain(core, shared - {core})
         if core in shared and steps:
             return evaluate_steps(self._flow(core, (), part), steps)
-        if core in shared:
-            core, steps = chain(core, shared - {core})
         columns = steps[-1].columns if steps else core.columns
         match core:
             case Changes(scan=scan):

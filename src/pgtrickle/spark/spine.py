@@ -151,7 +151,7 @@ def _meets_below(met: Meeting, core: Operator, meaning: Mapping[str, Expr], cond
     """ΔX ⋈ π(σ(R)) as σ(ΔX ⋈ R): the condition says of π's columns what they are."""
     own = () if met.on.condition is None else (substitute(met.on.condition, meaning),)
     equalities = tuple(Equality(e.left, substitute(e.right, meaning)) for e in met.on.equalities)
-    return _meets(Meeting(met.side, On(conjunction((*own, *conditions)), equalities)), core)
+    return _meets(Meeting(met.side, On(conjunction((*conditions, *own)), equalities)), core)
 
 
 def _projected(join: InnerJoin, core: Operator, meaning: Mapping[str, Expr]) -> Project:
