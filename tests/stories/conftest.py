@@ -28,3 +28,12 @@ def story(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[Story
 def story18(database18: str, spark: SparkSession) -> Iterator[Story]:
     with telling(database18, spark) as told:
         yield told
+
+
+@pytest.fixture
+def told(story18: Story) -> Story:
+    story18.run(
+        "CREATE TABLE t (id int PRIMARY KEY, kind text, v int)",
+        "INSERT INTO t SELECT g, 'k' || g % 3, g FROM generate_series(1, 20) g",
+    )
+    return story18

@@ -24,6 +24,8 @@ from tests.wal.moving import Moving
 
 INCREMENTAL = "DIFFERENTIAL"
 
+TOTALS = "SELECT kind, count(*) AS n, sum(v) AS total FROM t GROUP BY kind"
+
 
 @dataclass
 class Story:

@@ -1,4 +1,4 @@
-"""Life cycle: defining, altering, dropping, failing, suspending, and sources that change under a stream table."""
+"""Life cycle: defining, altering, dropping, failing, suspending."""
 
 from __future__ import annotations
 
@@ -14,18 +14,7 @@ from pgtrickle.api import Trickle
 from pgtrickle.catalog.install import uninstall
 from pgtrickle.errors import Error, QueryError, ServerError, StateError, Unsupported, UsageError
 from pgtrickle.refresh import lock as refresh_lock
-from tests.stories.telling import Story, telling
-
-TOTALS = "SELECT kind, count(*) AS n, sum(v) AS total FROM t GROUP BY kind"
-
-
-@pytest.fixture
-def told(story18: Story) -> Story:
-    story18.run(
-        "CREATE TABLE t (id int PRIMARY KEY, kind text, v int)",
-        "INSERT INTO t SELECT g, 'k' || g % 3, g FROM generate_series(1, 20) g",
-    )
-    return story18
+from tests.stories.telling import TOTALS, Story, telling
 
 
 def refused(story: Story, kind: type[Error], code: str, query: str = TOTALS, **arguments: str) -> Error:
@@ -259,116 +248,6 @@ def test_a_second_refresh_at_the_same_time_is_skipped(told: Story) -> None:
         assert (result.action, result.reason) == ("SKIP", "another refresh of the table is under way")
         assert told.last("totals").status == "SKIPPED"
         other.execute("SELECT pg_advisory_unlock(%s, %s)", lock)
-    told.check("totals")
-
-
-# Sources that change
-
-
-def test_a_source_column_that_is_not_used_comes_and_goes(told: Story) -> None:
-    told.create("totals", TOTALS)
-    told.run("ALTER TABLE t ADD COLUMN extra int DEFAULT 5", "INSERT INTO t VALUES (30, 'k1', 1, 1)")
-    told.check("totals")
-    told.run("ALTER TABLE t DROP COLUMN extra", "INSERT INTO t VALUES (31, 'k1', 1)")
-    told.check("totals")
-
-
-def test_a_source_column_renamed(told: Story) -> None:
-    """The query names it, so it no longer holds; the stream table says so and recovers with a new query."""
-    told.create("totals", TOTALS)
-    told.run("ALTER TABLE t RENAME v TO amount", "INSERT INTO t VALUES (30, 'k1', 1)")
-    with pytest.raises(Error, match='"v"') as caught:
-        told.trickle.refresh_stream_table("totals")
-    assert caught.value.hint
-    assert told.last("totals").status == "FAILED"
-    told.queries["totals"] = TOTALS.replace("sum(v)", "sum(amount)")
-    told.trickle.alter_stream_table("totals", query=told.queries["totals"])
-    told.equal("totals")
-    told.run("INSERT INTO t VALUES (31, 'k1', 1)")
-    told.check("totals")
-
-
-def test_a_source_column_dropped(told: Story) -> None:
-    told.create("totals", TOTALS)
-    told.run("ALTER TABLE t DROP COLUMN v", "INSERT INTO t VALUES (30, 'k1')")
-    with pytest.raises(Error, match='"v"'):
-        told.trickle.refresh_stream_table("totals")
-    assert told.last("totals").status == "FAILED"
-    told.queries["totals"] = "SELECT kind, count(*) AS n FROM t GROUP BY kind"
-    told.trickle.alter_stream_table("totals", query=told.queries["totals"])
-    told.run("INSERT INTO t VALUES (31, 'k1')")
-    told.check("totals")
-
-
-def test_a_source_column_retyped(told: Story) -> None:
-    told.create("totals", TOTALS)
-    told.create("values", "SELECT id, v FROM t")
-    told.create("signs", "SELECT id, v > 0 AS positive FROM t")
-    told.run("ALTER TABLE t ALTER v TYPE numeric USING v + 0.5", "INSERT INTO t VALUES (30, 'k1', 1.25)")
-    assert told.check("signs", "REINITIALIZE").reason == "column v of table public.t now has the type numeric"
-    for name in ("totals", "values"):
-        with pytest.raises(StateError, match="other columns") as caught:
-            told.trickle.refresh_stream_table(name)
-        assert caught.value.code == "PT324"
-        told.trickle.alter_stream_table(name, query=told.queries[name])
-        told.equal(name)
-    told.run("UPDATE t SET v = v * 1.10 WHERE id < 9")
-    told.follow()
-
-
-def test_a_source_renamed_or_moved(told: Story) -> None:
-    told.create("totals", TOTALS)
-    told.run("ALTER TABLE t RENAME TO t2", "INSERT INTO t2 VALUES (30, 'k1', 1)")
-    with pytest.raises(Error, match='"t"'):
-        told.trickle.refresh_stream_table("totals")
-    told.run("ALTER TABLE t2 RENAME TO t")
-    result = told.trickle.refresh_stream_table("totals")
-    assert result.action in {"DIFFERENTIAL", "REINITIALIZE"}
-    told.equal("totals")
-
-
-def test_a_source_dropped(told: Story) -> None:
-    told.create("totals", TOTALS)
-    told.run("DROP TABLE t")
-    with pytest.raises(Error) as caught:
-        told.trickle.refresh_stream_table("totals")
-    assert caught.value.code.startswith("PT")
-    assert caught.value.hint
-    assert told.last("totals").status == "FAILED"
-    assert told.value("SELECT count(*) FROM totals") == 3, "what was there stays"
-    told.trickle.drop_stream_table("totals")
-    assert told.ours() == []
-
-
-def test_a_source_dropped_and_made_again(told: Story) -> None:
-    told.create("totals", TOTALS)
-    told.run(
-        "DROP TABLE t", "CREATE TABLE t (id int PRIMARY KEY, kind text, v int)", "INSERT INTO t VALUES (1, 'k', 1)"
-    )
-    assert told.check("totals", "REINITIALIZE").reason == "table public.t was dropped"
-    told.run("INSERT INTO t VALUES (2, 'k', 2)")
-    told.check("totals")
-    told.trickle.drop_stream_table("totals")
-    assert told.ours() == []
-
-
-def test_a_function_redefined(told: Story) -> None:
-    told.run("CREATE FUNCTION twice(a int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT 2 * a'")
-    told.create("doubled", "SELECT id, twice(v) AS v FROM t")
-    told.run("CREATE OR REPLACE FUNCTION twice(a int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT 3 * a'")
-    assert told.check("doubled", "REINITIALIZE").reason == "function public.twice(integer) was redefined"
-    told.run("UPDATE t SET v = 50 WHERE id = 1")
-    told.check("doubled")
-
-
-def test_a_view_redefined(told: Story) -> None:
-    told.run("CREATE VIEW w AS SELECT kind, v FROM t WHERE v > 5")
-    told.create("totals", "SELECT kind, sum(v) AS total FROM w GROUP BY kind")
-    told.run("INSERT INTO t VALUES (30, 'k1', 30)")
-    told.check("totals")
-    told.run("CREATE OR REPLACE VIEW w AS SELECT kind, v FROM t WHERE v < 5")
-    assert told.check("totals", "REINITIALIZE").reason == "view public.w was redefined"
-    told.run("INSERT INTO t VALUES (31, 'k1', 1)")
     told.check("totals")
 
 

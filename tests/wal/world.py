@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pgtrickle import db
-from pgtrickle.capture import slot, triggers, window
+from pgtrickle.capture import handover, slot, triggers, window
 from pgtrickle.capture.decoder import Decoder
 from pgtrickle.catalog import writer
 from pgtrickle.catalog.install import install
@@ -152,3 +152,23 @@ def decoding(made: World) -> Iterator[None]:
     assert not thread.is_alive()
     if failures:
         raise failures[0]
+
+
+def to_wal(made: World) -> str:
+    handover.begin_transition(made.conn, made.oid, "asked")
+    return handover.complete(made.conn, made.oid, "caught up")
+
+
+def in_slot(made: World) -> list[str]:
+    """The kinds of the row changes that the slot has still to give: I, U, D, T."""
+    made.conn.execute("SELECT pg_logical_emit_message(true, 'test', 'flushes what others have committed')")
+    found = made.conn.execute(
+        "SELECT get_byte(data, 0) FROM pg_logical_slot_peek_binary_changes(%s, NULL, NULL,"
+        " 'proto_version', '1', 'publication_names', %s, 'messages', 'true')",
+        (slot.name(made.conn), slot.name(made.conn)),
+    )
+    return [kind for (byte,) in found if (kind := chr(int(str(byte)))) in "IUDT"]
+
+
+def drop_slot(made: World) -> None:
+    made.conn.execute("SELECT pg_drop_replication_slot(%s)", (slot.name(made.conn),))
