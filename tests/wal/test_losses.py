@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import psycopg
 import pytest
 from psycopg import sql
@@ -23,12 +21,6 @@ PARTITIONED = (
     "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (100);"
     "ALTER TABLE t REPLICA IDENTITY FULL; ALTER TABLE t1 REPLICA IDENTITY FULL"
 )
-
-
-@pytest.fixture
-def made18(database18: str) -> Iterator[World]:
-    with world(database18) as it:
-        yield it
 
 
 def to_wal(made: World) -> None:
