@@ -80,7 +80,12 @@ def group_cost(facts: Facts, scan: Scan, by: str) -> float:
     """Cost of the rows of one group of a table, found by a column's value; infinite without an index on it."""
     table = facts.tables.get(scan.table.oid)
     per_value = table.indexed.get(by) if table else None
-    return math.inf if per_value is None else _LOOKUP_SECONDS + per_value * _ROW_BY_INDEX_SECONDS
+    return math.inf if per_value is None else index_cost(per_value)
+
+
+def index_cost(rows: float) -> float:
+    """Cost of the rows of one value, found by index and read in the server."""
+    return _LOOKUP_SECONDS + rows * _ROW_BY_INDEX_SECONDS
 
 
 def scan_cost(facts: Facts, scan: Scan) -> float:

@@ -49,7 +49,7 @@ from pgtrickle.query.operators import (
     walk,
 )
 from pgtrickle.spark.estimate import delta_rows
-from pgtrickle.spark.facts import Facts, ReadCost, group_cost, read_cost, scan_cost
+from pgtrickle.spark.facts import Facts, ReadCost, group_cost, index_cost, read_cost, scan_cost
 from pgtrickle.spark.flow import (
     Choice,
     Flow,
@@ -226,7 +226,7 @@ class _DeltaLowering:
             else:
                 sent.append(own.flow)
                 others = (other, _sent_last(sent, own, operand))
-                if self._finds_by_key(operand, met.on.equalities, at_hand):
+                if self._finds_by_key(operand, flow, met.on.equalities, at_hand):
                     relation = join_each(relation, names, others, operand.names, met.on.condition)
                 else:
                     relation = join(relation, names, " UNION ALL ".join(others), operand.names, met.on.condition)
@@ -344,11 +344,14 @@ class _DeltaLowering:
         else:
             self.choices.append(Choice(_tables(operand), "lookup", "in the aggregate's state"))
 
-    def _finds_by_key(self, operand: Operator, keys: tuple[Equality, ...], at_hand: Point) -> bool:
-        """Whether an index finds an operand's rows by the keys; state has one on each key."""
+    def _finds_by_key(self, operand: Operator, flow: Flow, keys: tuple[Equality, ...], at_hand: Point) -> bool:
+        """Whether an operand's rows are had for less by an index on the keys than by reading all; state has one."""
+        if at_hand is Point.START:
+            return bool(keys)
         scans = _scans(operand)
-        is_state = at_hand is Point.START
-        return bool(keys) and (is_state or read_cost(self.facts, 1.0, scans, keys).index is not None)
+        cost = read_cost(self.facts, flow.rows, scans, keys)
+        by_keys = flow.rows * index_cost(cost.rows_per_key)
+        return cost.index is not None and by_keys < sum(scan_cost(self.facts, scan) for scan in scans)
 
     def _state(self, flow: Flow, operand: Operator, on: On, steps: tuple[Step, ...]) -> Flow:
         """The delta joined with what an aggregate was before the window."""
