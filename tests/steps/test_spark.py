@@ -124,3 +124,11 @@ def test_unshared(path: Path, database_of_steps: str, spark: SparkSession, monke
     """Every delta counts as large: each use of a WITH query has its own."""
     monkeypatch.setattr(lower, "SHARED_ROWS", 0)
     run(read(path), OnSpark(database_of_steps, spark))
+
+
+@pytest.mark.parametrize("path", [path for path in paths() if name(path).startswith("joins/")], ids=name)
+def test_by_key(path: Path, database_of_steps: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing counts as so small that it is read whole, and two tables as too many for PostgreSQL to put in order."""
+    monkeypatch.setattr(facts, "_SCAN_IN_SERVER_SECONDS", 1e9)
+    monkeypatch.setattr(lower, "AT_ONCE", 1)
+    run(read(path), OnSpark(database_of_steps, spark))

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from pgtrickle.model import Expr, quote
+from pgtrickle.model import Column, Expr, quote
 from pgtrickle.postgres.wire import WEIGHT
-from pgtrickle.query.expression import element, node_of
-from pgtrickle.query.operators import Equality, LeftJoin, Match, MatchKind
+from pgtrickle.query.expression import conjunction, element, node_of, reference
+from pgtrickle.query.operators import Constant, Equality, LeftJoin, Match, MatchKind
 
 Join = LeftJoin | Match
 
@@ -47,6 +47,16 @@ class Key:
         if not self.null_safe:
             return f"{left} = {value}"
         return f"ARRAY[{left}] = ARRAY[{value}] AND ({left} = {value} OR ({left} IS NULL AND {value} IS NULL))"
+
+    def equality(self, value: Expr) -> Equality:
+        """The same, the value first."""
+        if not self.null_safe:
+            return Equality(value, self.left)
+        return Equality(_array(value), _array(self.left))
+
+
+def _array(expression: Expr) -> Expr:
+    return Expr(f"ARRAY[{expression.sql}]", expression.columns)
 
 
 def usable_keys(join: Join) -> tuple[Key, ...]:
@@ -111,16 +121,44 @@ def _answered(join: Match, rows: str, exists: str) -> str:
     return f"SELECT {', '.join([*columns, f'l.{WEIGHT}'])} FROM {rows}{where[join.kind]}"
 
 
-def rematch(
-    join: Join, lefts: Sequence[str], right: str, own: str, keys: Sequence[Key], lacking: str | None = None
-) -> str:
-    """What `own`, the whole delta of the right side, changes for the rows of the left side, the sum of `lefts`.
+def candidates(left: str, keys: Sequence[Key]) -> str:
+    """The left side, or those of its rows that have a key of the delta: found by it, each once."""
+    if not keys:
+        return f"({left}) AS l"
+    equal = " AND ".join(key.finds(f"k.{_column(position)}") for position, key in enumerate(keys))
+    return f"({_distinct(keys)}) AS k JOIN ({left}) AS l ON {equal}"
+
+
+def asked(join: Join, keys: Sequence[Key]) -> tuple[Constant, Expr | None, tuple[Equality, ...]]:
+    """The keys of the delta, as rows, and on what they are joined with the left side: for `candidates` in pieces."""
+    types = {column.name: column.type for column in join.right.columns}
+    rows = tuple(Column(_column(position), types[key.right.columns[0]]) for position, key in enumerate(keys))
+    named = [reference(column) for column in rows]
+    condition = conjunction(
+        Expr(key.finds(value.sql), (*key.left.columns, *value.columns)) for key, value in zip(keys, named, strict=True)
+    )
+    equalities = tuple(key.equality(value) for key, value in zip(keys, named, strict=True))
+    return Constant(rows, f"({_distinct(keys)})"), condition, equalities
+
+
+def _distinct(keys: Sequence[Key]) -> str:
+    values = ", ".join(f"{key.right.sql} AS {_column(position)}" for position, key in enumerate(keys))
+    return f"SELECT DISTINCT {values} FROM {OWN}"
+
+
+def _column(position: int) -> str:
+    return f"pgt_k{position}"
+
+
+def rematch(join: Join, lefts: Sequence[str], right: str, own: str, lacking: str | None = None) -> str:
+    """What `own`, the whole delta of the right side, changes for the rows of the left side, the sum of `lefts`: the
+    `candidates` of each.
 
     `right` is the right side at hand. It is as after the delta, or lacks some rows for that: `OWN` all of the delta.
     """
     on = _on(join)
     matched = f"EXISTS (SELECT FROM {OWN} WHERE {on})"
-    touched = " UNION ALL ".join(f"SELECT l.* FROM {_candidates(left, keys)} WHERE {matched}" for left in lefts)
+    touched = " UNION ALL ".join(f"SELECT l.* FROM {left} WHERE {matched}" for left in lefts)
     parts = [f"{OWN} AS MATERIALIZED ({own})", f"pgt_left AS MATERIALIZED ({_with_row_number(touched)})"]
     pairs = f"SELECT l.pgt_row, r.{WEIGHT} FROM pgt_left AS l JOIN {{}} AS r ON {on}"
     counted = [_counts(pairs.format(f"({right})"), "1")]
@@ -155,15 +193,6 @@ def _turned(join: Join, on: str) -> str:
         f"CASE WHEN v.pgt_new THEN l.{WEIGHT} ELSE -l.{WEIGHT} END AS {WEIGHT} "
         "FROM pgt_turned AS l CROSS JOIN (VALUES (false), (true)) AS v(pgt_new)"
     )
-
-
-def _candidates(left: str, keys: Sequence[Key]) -> str:
-    """The left side, or those of its rows that have a key of the delta: found by it, each once."""
-    if not keys:
-        return f"({left}) AS l"
-    values = ", ".join(f"{key.right.sql} AS pgt_k{position}" for position, key in enumerate(keys))
-    equal = " AND ".join(key.finds(f"k.pgt_k{position}") for position, key in enumerate(keys))
-    return f"(SELECT DISTINCT {values} FROM {OWN}) AS k JOIN ({left}) AS l ON {equal}"
 
 
 def _counts(pairs: str, sign: str) -> str:

@@ -14,7 +14,7 @@ divided, since its state is merged once: where that would be needed, the plan is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pgtrickle.delta.algebra import (
@@ -30,14 +30,15 @@ from pgtrickle.delta.algebra import (
     keeps_state,
 )
 from pgtrickle.delta.differentiate import differentiate
-from pgtrickle.model import Table, quote
+from pgtrickle.model import Column, Table, quote
 from pgtrickle.postgres import matching
 from pgtrickle.postgres.keyed import groups_by_key
 from pgtrickle.postgres.weighted import Group, Step, chain, join, join_each, kept_rows, rename, run_steps, weigh
-from pgtrickle.postgres.wire import WEIGHT, net, receive_arrays, send_rows
+from pgtrickle.postgres.wire import BIGINT, WEIGHT, net, receive_arrays, send_rows
 from pgtrickle.query import render
 from pgtrickle.query.operators import (
     Aggregate,
+    Constant,
     Equality,
     InnerJoin,
     LeftJoin,
@@ -68,8 +69,9 @@ from pgtrickle.spark.flow import (
 )
 from pgtrickle.spark.full import FullLowering, concat, evaluate_steps, numbered, residual, spark_keys
 from pgtrickle.spark.narrow import cancels, narrowed
+from pgtrickle.spark.outward import AT_ONCE, outward
 from pgtrickle.spark.parts import Changed, Inseparable, Part, Point, end_of, gap
-from pgtrickle.spark.spine import Meeting, On, Spine, flipped, halves, meeting, mixes_versions, repeated, spines
+from pgtrickle.spark.spine import Meeting, On, Spine, flipped, halves, meeting, mixes_versions, opened, repeated, spines
 
 SHARED_ROWS = 20_000
 """Up to so many rows of a delta travel for the sake of several uses."""
@@ -107,6 +109,19 @@ class _Correction:
     def received(self, first: int) -> str:
         """The rows, sent as parameters from that one on."""
         return run_steps(receive_arrays(self.flow.columns, first=first), self.steps)
+
+
+@dataclass(slots=True)
+class _Grown:
+    """A query that grows with each operand that a delta meets: of so many tables, and with these rows sent to it."""
+
+    relation: str
+    columns: tuple[Column, ...]
+    sent: list[Flow]
+    tables: int = 1
+
+    def is_large_with(self, operand: Operator) -> bool:
+        return _is_large(self.tables, operand)
 
 
 @dataclass(slots=True)
@@ -211,28 +226,49 @@ class _DeltaLowering:
     def _spine(self, spine: Spine, part: Part) -> Flow:
         """A delta, all it meets, and the steps between and above, in one query."""
         flow = self._flow(spine.delta, (), part)
-        sent, relation, columns = [flow], receive_arrays(flow.columns), flow.columns
-        for met in spine.parts:
+        grown = _Grown(receive_arrays(flow.columns), flow.columns, [flow])
+        to_do = list(spine.parts)
+        while to_do:
+            met = to_do.pop(0)
             if not isinstance(met, Meeting):
-                relation, columns = run_steps(relation, (met,)), met.columns
-                continue
-            operand = met.side.operator
-            other, at_hand = self._at_hand(operand, flow, met.on.equalities)
-            self._choose_lookup(operand, flow, met.on.equalities, at_hand)
-            own = self._to(met.side, part, at_hand)
-            names = [column.name for column in columns]
-            if own is None:
-                relation = join(relation, names, other, operand.names, met.on.condition)
+                grown.relation, grown.columns = run_steps(grown.relation, (met,)), met.columns
+            elif apart := self._opened(met, grown, part):
+                to_do[:0] = apart
             else:
-                sent.append(own.flow)
-                others = (other, _sent_last(sent, own, operand))
-                if self._finds_by_key(operand, flow, met.on.equalities, at_hand):
-                    relation = join_each(relation, names, others, operand.names, met.on.condition)
-                else:
-                    relation = join(relation, names, " UNION ALL ".join(others), operand.names, met.on.condition)
-            columns += operand.columns
-        sql = send_rows(relation, columns)
-        return Together(columns, flow.rows, tuple(sent), net(sql, columns) if cancels(spine) else sql)
+                self._meet(met, grown, part)
+        sql = send_rows(grown.relation, grown.columns)
+        return Together(grown.columns, flow.rows, tuple(grown.sent), net(sql, grown.columns) if cancels(spine) else sql)
+
+    def _opened(self, met: Meeting, grown: _Grown, part: Part) -> Sequence[Meeting | Step]:
+        """A join that is met as it was at another time than what is at hand: side by side, if it is of many tables."""
+        operand = met.side.operator
+        if not grown.is_large_with(operand) or self._between(operand, _held(operand), _wanted(met.side, part)) is None:
+            return ()
+        return opened(met, grown.columns)
+
+    def _meet(self, met: Meeting, grown: _Grown, part: Part) -> None:
+        """Joins what has grown with an operand."""
+        operand, flow, on = met.side.operator, grown.sent[0], met.on
+        leaf, at_hand = self._at_hand(operand, flow, on.equalities)
+        self._choose_lookup(operand, flow, on.equalities, at_hand)
+        own = self._to(met.side, part, at_hand)
+        names = [column.name for column in grown.columns]
+        if own is not None:
+            grown.sent.append(own.flow)
+            others = (_weighed(operand, leaf), _sent_last(grown.sent, own, operand))
+            if self._finds_by_key(operand, flow, on.equalities, at_hand):
+                grown.relation = join_each(grown.relation, names, others, operand.names, on.condition)
+            else:
+                grown.relation = join(grown.relation, names, " UNION ALL ".join(others), operand.names, on.condition)
+        elif grown.is_large_with(operand):
+            rows = Constant((*grown.columns, Column(WEIGHT, BIGINT)), f"({grown.relation})")
+            found = render.select(outward(rows, operand, on), leaf=leaf)
+            outputs = ", ".join(map(quote, (*names, *operand.names, WEIGHT)))
+            grown.relation = f"SELECT {outputs} FROM ({found}) AS found"
+        else:
+            grown.relation = join(grown.relation, names, _weighed(operand, leaf), operand.names, on.condition)
+        grown.columns += operand.columns
+        grown.tables += len(_scans(operand))
 
     def _against(self, flow: Flow, met: Meeting, steps: tuple[Step, ...], part: Part) -> Flow:
         """ΔX ⋈ side: the version at hand, corrected by ΔX ⋈ Δside where the rule asks for another one."""
@@ -242,7 +278,7 @@ class _DeltaLowering:
             first, second = halves(met)
             return self._against(self._against(flow, first, (), part), second, steps, part)
         joined = self._state(flow, operand, met.on, steps) if is_state else self._tables(flow, operand, met.on, steps)
-        own = self._to(met.side, part, Point.START if is_state else Point.SNAPSHOT)
+        own = self._to(met.side, part, _held(operand))
         if own is None:
             return joined
         return concat(joined.columns, (joined, self._pair(flow, own, operand, met.on, steps)))
@@ -254,7 +290,8 @@ class _DeltaLowering:
             raise TypeError("the right side of a join of a delta is no delta")
         node = narrowed(node, steps)
         flow = self._flow(node.left, (), part)
-        right, at_hand = self._at_hand(side.operator, flow, node.equalities)
+        leaf, at_hand = self._at_hand(side.operator, flow, node.equalities)
+        right = _weighed(side.operator, leaf)
         self._choose_lookup(side.operator, flow, node.equalities, at_hand)
         columns = steps[-1].columns if steps else node.columns
         received = receive_arrays(flow.columns)
@@ -270,23 +307,33 @@ class _DeltaLowering:
         """What a delta of the right side changes for the rows of the left side that it matches."""
         flow = self._flow(node.delta, (), part)
         sent = [flow]
-        keys_of_left = flipped(node.join.equalities)
-        left, left_at_hand = self._at_hand(node.left.operator, flow, keys_of_left)
-        self._choose_lookup(node.left.operator, flow, keys_of_left, left_at_hand)
-        lefts = [left]
-        own = self._to(node.left, part, left_at_hand)
+        keys = matching.usable_keys(node.join)
+        lefts = [self._candidates(node, flow, keys)]
+        own = self._to(node.left, part, _held(node.left.operator))
         if own is not None:
             sent.append(own.flow)
-            lefts.append(_sent_last(sent, own, node.left.operator))
-        right, right_at_hand = self._at_hand(node.join.right, flow, node.join.equalities)
-        lacking = self._lacking(node.join.right, part, right_at_hand, sent)
-        keys = matching.usable_keys(node.join)
-        joined = matching.rematch(node.join, lefts, right, receive_arrays(flow.columns), keys, lacking)
+            lefts.append(matching.candidates(_sent_last(sent, own, node.left.operator), keys))
+        right = node.join.right
+        leaf, right_at_hand = self._at_hand(right, flow, node.join.equalities)
+        lacking = self._lacking(right, part, right_at_hand, sent)
+        received = receive_arrays(flow.columns)
+        joined = matching.rematch(node.join, lefts, _weighed(right, leaf), received, lacking)
         columns = steps[-1].columns if steps else node.columns
         sql = send_rows(run_steps(joined, steps), columns)
         if len(sent) > 1:
             return Together(columns, flow.rows, tuple(sent), sql)
         return Lookup(columns, flow.rows, flow, sql, _names(node.join), whole=True)
+
+    def _candidates(self, node: Rematch, flow: Flow, keys: Sequence[matching.Key]) -> str:
+        """The left side's rows at hand, or those that have a key of the delta."""
+        left, keys_of_left = node.left.operator, flipped(node.join.equalities)
+        leaf, at_hand = self._at_hand(left, flow, keys_of_left)
+        self._choose_lookup(left, flow, keys_of_left, at_hand)
+        if not keys or not _is_large(1, left):
+            return matching.candidates(_weighed(left, leaf), keys)
+        asked, condition, equalities = matching.asked(node.join, keys)
+        found = render.select(outward(asked, left, On(condition, equalities)), leaf=leaf)
+        return f"({weigh(found, left.names)}) AS l"
 
     def _lacking(self, right: Operator, part: Part, at_hand: Point, sent: list[Flow]) -> str | None:
         """What the right side at hand lacks to be as after that part: nothing, its whole delta, or what is sent too."""
@@ -301,7 +348,7 @@ class _DeltaLowering:
 
     def _to(self, side: After | Before, part: Part, at_hand: Point) -> _Correction | None:
         """What makes the version at hand the one that a plan of that part asks for."""
-        found = self._between(side.operator, at_hand, end_of(part, after=isinstance(side, After)))
+        found = self._between(side.operator, at_hand, _wanted(side, part))
         if found is None:
             return None
         plan, between, sign = found
@@ -319,17 +366,15 @@ class _DeltaLowering:
         plan = differentiate(operand, self.changed.within(between.part))
         return None if is_empty(plan) else (plan, between.part, between.sign)
 
-    def _at_hand(self, operand: Operator, flow: Flow, keys: tuple[Equality, ...]) -> tuple[str, Point]:
-        """An operand's rows, weighted, and of when they are: state is of the start, tables are of the snapshot.
-
-        They are to be found for the rows of `flow` by `keys`.
-        """
+    def _at_hand(self, operand: Operator, flow: Flow, keys: tuple[Equality, ...]) -> tuple[render.Leaf, Point]:
+        """How to render an operand, to be found for the rows of `flow` by `keys`, and of when its rows are then: state
+        is of the start, tables are of the snapshot."""
         if keeps_state(operand):
-            return weigh(render.select(operand, leaf=self._kept), operand.names), Point.START
+            return self._kept, Point.START
         cost = read_cost(self.facts, flow.rows, _scans(operand), keys)
         found = flow.rows * cost.rows_per_key if cost.index else math.inf
         leaf = groups_by_key(lambda scan, by: found * group_cost(self.facts, scan, by) < scan_cost(self.facts, scan))
-        return weigh(render.select(operand, leaf=leaf), operand.names), Point.SNAPSHOT
+        return leaf, Point.SNAPSHOT
 
     def _kept(self, node: Operator) -> str | None:
         """The rows of what keeps state, off its table; a leaf of `render.select`."""
@@ -355,9 +400,9 @@ class _DeltaLowering:
 
     def _state(self, flow: Flow, operand: Operator, on: On, steps: tuple[Step, ...]) -> Flow:
         """The delta joined with what an aggregate was before the window."""
-        relation, _ = self._at_hand(operand, flow, on.equalities)
+        leaf, _ = self._at_hand(operand, flow, on.equalities)
         self.choices.append(Choice(_tables(operand), "lookup", "in the aggregate's state"))
-        return self._lookup(flow, relation, operand, on, steps, rows_per_key=1.0)
+        return self._lookup(flow, _weighed(operand, leaf), operand, on, steps, rows_per_key=1.0)
 
     def _tables(self, flow: Flow, operand: Operator, on: On, steps: tuple[Step, ...]) -> Flow:
         """The delta joined with an operand at the snapshot, by lookup or scan."""
@@ -404,6 +449,26 @@ class _DeltaLowering:
         joined = join(first, names, second, operand.names, on.condition, own.sign)
         columns = steps[-1].columns if steps else left.columns + operand.columns
         return Together(columns, left.rows, (left, own.flow), send_rows(run_steps(joined, steps), columns))
+
+
+def _is_large(tables: int, operand: Operator) -> bool:
+    """Whether so many tables and the operand's are more than PostgreSQL puts in order."""
+    return tables + len(_scans(operand)) > AT_ONCE
+
+
+def _held(operand: Operator) -> Point:
+    """Of when the rows at hand are: state is of the start, tables are of the snapshot."""
+    return Point.START if keeps_state(operand) else Point.SNAPSHOT
+
+
+def _wanted(side: After | Before, part: Part) -> Point:
+    """Of when a plan of that part asks for a side."""
+    return end_of(part, after=isinstance(side, After))
+
+
+def _weighed(operand: Operator, leaf: render.Leaf) -> str:
+    """An operand's rows, weighted."""
+    return weigh(render.select(operand, leaf=leaf), operand.names)
 
 
 def _sent_last(sent: list[Flow], own: _Correction, operand: Operator) -> str:

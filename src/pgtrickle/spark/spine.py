@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from pgtrickle.delta.algebra import After, Before, Plus, keeps_state
-from pgtrickle.model import Expr
+from pgtrickle.model import Column, Expr
 from pgtrickle.postgres.weighted import Group, Step, both, chain, rename
 from pgtrickle.query.expression import conjunction, conjuncts, reference, substitute
 from pgtrickle.query.operators import (
@@ -119,7 +119,19 @@ def _terms(join: InnerJoin, met: Meeting) -> list[tuple[Meeting | Step, ...]]:
         return [_apart(met)]
     meaning, conditions = _meaning(core, steps)
     below = _meets_below(met, core, meaning, conditions)
-    return [(*_apart(below), _projected(join, core, meaning))]
+    return [(*_apart(below), _projected(join.columns, core, meaning))]
+
+
+def opened(met: Meeting, columns: tuple[Column, ...]) -> tuple[Meeting | Step, ...]:
+    """A join that a delta of these columns meets by a key, as its sides, one after the other; () if it meets none."""
+    core, steps = chain(met.side.operator)
+    if not isinstance(core, InnerJoin) or not all(isinstance(step, Project | Filter) for step in steps):
+        return ()
+    meaning, conditions = _meaning(core, steps)
+    below = _meets_below(met, core, meaning, conditions)
+    if not any(keys_of(side, below.on).equalities for side in (core.left, core.right)):
+        return ()
+    return (*halves(below), _projected((*columns, *met.side.columns), core, meaning))
 
 
 def _redone(operator: Operator, steps: tuple[Step, ...]) -> Operator:
@@ -154,11 +166,11 @@ def _meets_below(met: Meeting, core: Operator, meaning: Mapping[str, Expr], cond
     return _meets(Meeting(met.side, On(conjunction((*conditions, *own)), equalities)), core)
 
 
-def _projected(join: InnerJoin, core: Operator, meaning: Mapping[str, Expr]) -> Project:
-    """The columns of what was met, beside the delta's."""
-    delta = [column for column in join.columns if column.name not in meaning]
-    expressions = tuple(meaning.get(name, reference(name)) for name in join.names)
-    return Project(join.columns, Operator((*delta, *core.columns)), expressions)
+def _projected(columns: tuple[Column, ...], core: Operator, meaning: Mapping[str, Expr]) -> Project:
+    """Of what was met the columns on top, beside the delta's."""
+    delta = [column for column in columns if column.name not in meaning]
+    expressions = tuple(meaning.get(column.name, reference(column)) for column in columns)
+    return Project(columns, Operator((*delta, *core.columns)), expressions)
 
 
 def _apart(met: Meeting) -> tuple[Meeting, ...]:
@@ -178,14 +190,25 @@ def halves(met: Meeting) -> tuple[Meeting, Meeting]:
     operand, version = met.side.operator, type(met.side)
     assert isinstance(operand, InnerJoin)
     near, far, equalities = operand.left, operand.right, operand.equalities
-    if any(set(e.right.columns) <= set(far.names) for e in met.on.equalities):
+    if keys_of(far, met.on).equalities:
         near, far, equalities = far, near, flipped(equalities)
-    keys = tuple(e for e in met.on.equalities if set(e.right.columns) <= set(near.names))
-    condition = both(met.on.condition, operand.condition)
-    return (
-        Meeting(version(near.columns, near), On(_about(met.on.condition, keys), keys)),
-        Meeting(version(far.columns, far), On(condition, equalities)),
-    )
+    first, also = keys_of(near, met.on), keys_of(far, met.on)
+    then = On(both(operand.condition, left_over(met.on, first)), equalities + also.equalities)
+    return Meeting(version(near.columns, near), first), Meeting(version(far.columns, far), then)
+
+
+def keys_of(side: Operator, on: On) -> On:
+    """The part of a condition that finds the rows of one side of what is met."""
+    names = set(side.names)
+    keys = tuple(key for key in on.equalities if key.right.columns and names.issuperset(key.right.columns))
+    return On(_about(on.condition, keys), keys)
+
+
+def left_over(on: On, done: On) -> Expr | None:
+    """What a condition says beside the part that is done."""
+    known = () if done.condition is None else conjuncts(done.condition)
+    parts = () if on.condition is None else conjuncts(on.condition)
+    return conjunction(part for part in parts if part not in known)
 
 
 def flipped(equalities: tuple[Equality, ...]) -> tuple[Equality, ...]:

@@ -20,6 +20,7 @@ from pgtrickle import db
 from pgtrickle.model import Column
 from pgtrickle.postgres.copy import copy_arrow
 from pgtrickle.postgres.wire import WEIGHT, Wire, wire
+from pgtrickle.spark.outward import AT_ONCE
 
 Batches = Iterator[pa.RecordBatch]
 _kept: dict[str, adbc.Connection] = {}
@@ -62,6 +63,8 @@ def _connection(dsn: str) -> adbc.Connection:
         cursor.fetchall()
         # DDL may wait for the refresh's reader, which waits for us: PostgreSQL does not see that circle
         cursor.execute(f"SET lock_timeout = '{db.LOCK_TIMEOUT}'")
+        cursor.execute(f"SET join_collapse_limit = {AT_ONCE}")
+        cursor.execute(f"SET from_collapse_limit = {AT_ONCE}")
     _kept[dsn] = connection
     return connection
 
