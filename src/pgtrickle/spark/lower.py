@@ -13,7 +13,6 @@ divided, since its state is merged once: where that would be needed, the plan is
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -30,16 +29,14 @@ from pgtrickle.delta.algebra import (
     keeps_state,
 )
 from pgtrickle.delta.differentiate import differentiate
-from pgtrickle.model import Column, Table, quote
+from pgtrickle.model import Column, quote
 from pgtrickle.postgres import matching
-from pgtrickle.postgres.keyed import groups_by_key
-from pgtrickle.postgres.weighted import Group, Step, chain, join, join_each, kept_rows, rename, run_steps, weigh
+from pgtrickle.postgres.weighted import Group, Step, chain, join, join_each, rename, run_steps, weigh
 from pgtrickle.postgres.wire import BIGINT, WEIGHT, net, receive_arrays, send_rows
 from pgtrickle.query import render
 from pgtrickle.query.operators import (
     Aggregate,
     Constant,
-    Equality,
     InnerJoin,
     LeftJoin,
     Match,
@@ -50,9 +47,8 @@ from pgtrickle.query.operators import (
     walk,
 )
 from pgtrickle.spark.estimate import delta_rows
-from pgtrickle.spark.facts import Facts, ReadCost, group_cost, index_cost, read_cost, scan_cost
+from pgtrickle.spark.facts import Facts, read_cost
 from pgtrickle.spark.flow import (
-    Choice,
     Flow,
     HashJoin,
     KeepFirst,
@@ -69,6 +65,7 @@ from pgtrickle.spark.flow import (
 )
 from pgtrickle.spark.full import FullLowering, concat, evaluate_steps, numbered, residual, spark_keys
 from pgtrickle.spark.narrow import cancels, narrowed
+from pgtrickle.spark.operands import Operands, held, scans, table_names, tables, weighed
 from pgtrickle.spark.outward import AT_ONCE, outward
 from pgtrickle.spark.parts import Changed, Inseparable, Part, Point, end_of, gap
 from pgtrickle.spark.spine import Meeting, On, Spine, flipped, halves, meeting, mixes_versions, opened, repeated, spines
@@ -131,12 +128,13 @@ class _DeltaLowering:
     facts: Facts
     names: Names
     stages: list[Stage] = field(default_factory=list)
-    choices: list[Choice] = field(default_factory=list)
     landed: set[int] = field(default_factory=set)
+    operands: Operands = field(init=False)
     repeated: frozenset[Operator] = field(init=False)
     shared: dict[Part, frozenset[Operator]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.operands = Operands(self.tree, self.facts, self.names.state)
         self.repeated = repeated(self.tree)
 
     def physical(self) -> Physical:
@@ -147,7 +145,7 @@ class _DeltaLowering:
             self.stages.append(ReadResult(run_steps(self.names.merged(number), steps), number))
         else:
             self.stages.append(LandResult(self._flow(plan, ())))
-        return Physical(tuple(self.stages), tuple(dict.fromkeys(self.choices)))
+        return Physical(tuple(self.stages), tuple(dict.fromkeys(self.operands.choices)))
 
     def _land(self, node: AggregateDelta | TopKDelta) -> int:
         """A stage that merges the delta into the node's state, unless there is one."""
@@ -198,7 +196,7 @@ class _DeltaLowering:
     def _merged(self, node: AggregateDelta | TopKDelta, steps: tuple[Step, ...], part: Part) -> Flow:
         """What the stage of a node with state left: its delta of the whole window, and of no less."""
         kept = node.aggregate if isinstance(node, AggregateDelta) else node.top
-        if self.changed.divides((table.oid for table in _tables(kept)), part):
+        if self.changed.divides((table.oid for table in tables(kept)), part):
             raise Inseparable
         number = self._land(node)
         columns = steps[-1].columns if steps else node.columns
@@ -242,21 +240,21 @@ class _DeltaLowering:
     def _opened(self, met: Meeting, grown: _Grown, part: Part) -> Sequence[Meeting | Step]:
         """A join that is met as it was at another time than what is at hand: side by side, if it is of many tables."""
         operand = met.side.operator
-        if not grown.is_large_with(operand) or self._between(operand, _held(operand), _wanted(met.side, part)) is None:
+        if not grown.is_large_with(operand) or self._between(operand, _wanted(met.side, part)) is None:
             return ()
         return opened(met, grown.columns)
 
     def _meet(self, met: Meeting, grown: _Grown, part: Part) -> None:
         """Joins what has grown with an operand."""
         operand, flow, on = met.side.operator, grown.sent[0], met.on
-        leaf, at_hand = self._at_hand(operand, flow, on.equalities)
-        self._choose_lookup(operand, flow, on.equalities, at_hand)
-        own = self._to(met.side, part, at_hand)
+        leaf = self.operands.leaf(operand, flow.rows, on.equalities)
+        self.operands.choose_lookup(operand, flow.rows, on.equalities)
+        own = self._to(met.side, part)
         names = [column.name for column in grown.columns]
         if own is not None:
             grown.sent.append(own.flow)
-            others = (_weighed(operand, leaf), _sent_last(grown.sent, own, operand))
-            if self._finds_by_key(operand, flow, on.equalities, at_hand):
+            others = (weighed(operand, leaf), _sent_last(grown.sent, own, operand))
+            if self.operands.finds_by_key(operand, flow.rows, on.equalities):
                 grown.relation = join_each(grown.relation, names, others, operand.names, on.condition)
             else:
                 grown.relation = join(grown.relation, names, " UNION ALL ".join(others), operand.names, on.condition)
@@ -266,9 +264,9 @@ class _DeltaLowering:
             outputs = ", ".join(map(quote, (*names, *operand.names, WEIGHT)))
             grown.relation = f"SELECT {outputs} FROM ({found}) AS found"
         else:
-            grown.relation = join(grown.relation, names, _weighed(operand, leaf), operand.names, on.condition)
+            grown.relation = join(grown.relation, names, weighed(operand, leaf), operand.names, on.condition)
         grown.columns += operand.columns
-        grown.tables += len(_scans(operand))
+        grown.tables += len(scans(operand))
 
     def _against(self, flow: Flow, met: Meeting, steps: tuple[Step, ...], part: Part) -> Flow:
         """ΔX ⋈ side: the version at hand, corrected by ΔX ⋈ Δside where the rule asks for another one."""
@@ -278,7 +276,7 @@ class _DeltaLowering:
             first, second = halves(met)
             return self._against(self._against(flow, first, (), part), second, steps, part)
         joined = self._state(flow, operand, met.on, steps) if is_state else self._tables(flow, operand, met.on, steps)
-        own = self._to(met.side, part, _held(operand))
+        own = self._to(met.side, part)
         if own is None:
             return joined
         return concat(joined.columns, (joined, self._pair(flow, own, operand, met.on, steps)))
@@ -290,15 +288,14 @@ class _DeltaLowering:
             raise TypeError("the right side of a join of a delta is no delta")
         node = narrowed(node, steps)
         flow = self._flow(node.left, (), part)
-        leaf, at_hand = self._at_hand(side.operator, flow, node.equalities)
-        right = _weighed(side.operator, leaf)
-        self._choose_lookup(side.operator, flow, node.equalities, at_hand)
+        right = weighed(side.operator, self.operands.leaf(side.operator, flow.rows, node.equalities))
+        self.operands.choose_lookup(side.operator, flow.rows, node.equalities)
         columns = steps[-1].columns if steps else node.columns
         received = receive_arrays(flow.columns)
-        own = self._to(side, part, at_hand)
+        own = self._to(side, part)
         if own is None:
             joined = run_steps(matching.probe(node, received, right), steps)
-            return Lookup(columns, flow.rows, flow, send_rows(joined, columns), _names(side.operator))
+            return Lookup(columns, flow.rows, flow, send_rows(joined, columns), table_names(side.operator))
         also_received = own.received(len(flow.columns) + 2)
         joined = run_steps(matching.probe(node, received, right, also_received, own.sign), steps)
         return Together(columns, flow.rows, (flow, own.flow), send_rows(joined, columns))
@@ -309,46 +306,46 @@ class _DeltaLowering:
         sent = [flow]
         keys = matching.usable_keys(node.join)
         lefts = [self._candidates(node, flow, keys)]
-        own = self._to(node.left, part, _held(node.left.operator))
+        own = self._to(node.left, part)
         if own is not None:
             sent.append(own.flow)
             lefts.append(matching.candidates(_sent_last(sent, own, node.left.operator), keys))
         right = node.join.right
-        leaf, right_at_hand = self._at_hand(right, flow, node.join.equalities)
-        lacking = self._lacking(right, part, right_at_hand, sent)
+        leaf = self.operands.leaf(right, flow.rows, node.join.equalities)
+        lacking = self._lacking(right, part, sent)
         received = receive_arrays(flow.columns)
-        joined = matching.rematch(node.join, lefts, _weighed(right, leaf), received, lacking)
+        joined = matching.rematch(node.join, lefts, weighed(right, leaf), received, lacking)
         columns = steps[-1].columns if steps else node.columns
         sql = send_rows(run_steps(joined, steps), columns)
         if len(sent) > 1:
             return Together(columns, flow.rows, tuple(sent), sql)
-        return Lookup(columns, flow.rows, flow, sql, _names(node.join), whole=True)
+        return Lookup(columns, flow.rows, flow, sql, table_names(node.join), whole=True)
 
     def _candidates(self, node: Rematch, flow: Flow, keys: Sequence[matching.Key]) -> str:
         """The left side's rows at hand, or those that have a key of the delta."""
         left, keys_of_left = node.left.operator, flipped(node.join.equalities)
-        leaf, at_hand = self._at_hand(left, flow, keys_of_left)
-        self._choose_lookup(left, flow, keys_of_left, at_hand)
+        leaf = self.operands.leaf(left, flow.rows, keys_of_left)
+        self.operands.choose_lookup(left, flow.rows, keys_of_left)
         if not keys or not _is_large(1, left):
-            return matching.candidates(_weighed(left, leaf), keys)
+            return matching.candidates(weighed(left, leaf), keys)
         asked, condition, equalities = matching.asked(node.join, keys)
         found = render.select(outward(asked, left, On(condition, equalities)), leaf=leaf)
         return f"({weigh(found, left.names)}) AS l"
 
-    def _lacking(self, right: Operator, part: Part, at_hand: Point, sent: list[Flow]) -> str | None:
+    def _lacking(self, right: Operator, part: Part, sent: list[Flow]) -> str | None:
         """What the right side at hand lacks to be as after that part: nothing, its whole delta, or what is sent too."""
-        if self._between(right, at_hand, end_of(part, after=True)) is None:
+        if self._between(right, end_of(part, after=True)) is None:
             return None
-        if self._between(right, at_hand, end_of(part, after=False)) is None:
+        if self._between(right, end_of(part, after=False)) is None:
             return matching.OWN
-        own = self._to(after(right), part, at_hand)
+        own = self._to(after(right), part)
         assert own is not None
         sent.append(own.flow)
         return _sent_last(sent, own, right)
 
-    def _to(self, side: After | Before, part: Part, at_hand: Point) -> _Correction | None:
+    def _to(self, side: After | Before, part: Part) -> _Correction | None:
         """What makes the version at hand the one that a plan of that part asks for."""
-        found = self._between(side.operator, at_hand, _wanted(side, part))
+        found = self._between(side.operator, _wanted(side, part))
         if found is None:
             return None
         plan, between, sign = found
@@ -358,75 +355,34 @@ class _DeltaLowering:
             return _Correction(self._flow(core, (), between), sign, steps)
         return _Correction(self._flow(plan, (), between), sign)
 
-    def _between(self, operand: Operator, at_hand: Point, wanted: Point) -> tuple[Operator, Part, int] | None:
-        """The delta plan that leads from one point to the other, its part of the window, and its sign; None if ∅."""
-        between = gap(at_hand, wanted)
+    def _between(self, operand: Operator, wanted: Point) -> tuple[Operator, Part, int] | None:
+        """The delta plan from the version at hand to another, its part of the window, and its sign; None if ∅."""
+        between = gap(held(operand), wanted)
         if between is None:
             return None
         plan = differentiate(operand, self.changed.within(between.part))
         return None if is_empty(plan) else (plan, between.part, between.sign)
 
-    def _at_hand(self, operand: Operator, flow: Flow, keys: tuple[Equality, ...]) -> tuple[render.Leaf, Point]:
-        """How to render an operand, to be found for the rows of `flow` by `keys`, and of when its rows are then: state
-        is of the start, tables are of the snapshot."""
-        if keeps_state(operand):
-            return self._kept, Point.START
-        cost = read_cost(self.facts, flow.rows, _scans(operand), keys)
-        found = flow.rows * cost.rows_per_key if cost.index else math.inf
-        leaf = groups_by_key(lambda scan, by: found * group_cost(self.facts, scan, by) < scan_cost(self.facts, scan))
-        return leaf, Point.SNAPSHOT
-
-    def _kept(self, node: Operator) -> str | None:
-        """The rows of what keeps state, off its table; a leaf of `render.select`."""
-        if not isinstance(node, Aggregate | TopK):
-            return None
-        return kept_rows(node, self.names.state(numbered(self.tree)[node]))
-
-    def _choose_lookup(self, operand: Operator, flow: Flow, keys: tuple[Equality, ...], at_hand: Point) -> None:
-        if at_hand is Point.SNAPSHOT:
-            scans = _scans(operand)
-            self._choose(operand, "lookup", read_cost(self.facts, flow.rows, scans, keys), flow)
-        else:
-            self.choices.append(Choice(_tables(operand), "lookup", "in the aggregate's state"))
-
-    def _finds_by_key(self, operand: Operator, flow: Flow, keys: tuple[Equality, ...], at_hand: Point) -> bool:
-        """Whether an operand's rows are had for less by an index on the keys than by reading all; state has one."""
-        if at_hand is Point.START:
-            return bool(keys)
-        scans = _scans(operand)
-        cost = read_cost(self.facts, flow.rows, scans, keys)
-        by_keys = flow.rows * index_cost(cost.rows_per_key)
-        return cost.index is not None and by_keys < sum(scan_cost(self.facts, scan) for scan in scans)
-
     def _state(self, flow: Flow, operand: Operator, on: On, steps: tuple[Step, ...]) -> Flow:
         """The delta joined with what an aggregate was before the window."""
-        leaf, _ = self._at_hand(operand, flow, on.equalities)
-        self.choices.append(Choice(_tables(operand), "lookup", "in the aggregate's state"))
-        return self._lookup(flow, _weighed(operand, leaf), operand, on, steps, rows_per_key=1.0)
+        leaf = self.operands.leaf(operand, flow.rows, on.equalities)
+        self.operands.choose_lookup(operand, flow.rows, on.equalities)
+        return self._lookup(flow, weighed(operand, leaf), operand, on, steps, rows_per_key=1.0)
 
     def _tables(self, flow: Flow, operand: Operator, on: On, steps: tuple[Step, ...]) -> Flow:
         """The delta joined with an operand at the snapshot, by lookup or scan."""
-        scans = _scans(operand)
-        cost = read_cost(self.facts, flow.rows, scans, on.equalities)
+        cost = read_cost(self.facts, flow.rows, scans(operand), on.equalities)
         keys = spark_keys(on.equalities, flow.columns + operand.columns)
         if any(isinstance(node, Aggregate | TopK) for node in walk(operand)):
             keys = ()  # its groups are PostgreSQL's to compute: a scan is of tables
         if keys and not cost.prefers_lookup:
-            self._choose(operand, "scan", cost, flow)
+            self.operands.choose(operand, "scan", cost, flow.rows)
             scanned = FullLowering(self.tree, self.facts, self.names.merged).evaluated(operand)
             joined = HashJoin(flow.columns + operand.columns, flow.rows, flow, scanned, keys)
             return evaluate_steps(joined, (*residual(on.condition, joined.columns, keys, on.equalities), *steps))
-        self._choose(operand, "lookup", cost, flow)
+        self.operands.choose(operand, "lookup", cost, flow.rows)
         relation = weigh(render.select(operand), operand.names)
         return self._lookup(flow, relation, operand, on, steps, cost.rows_per_key)
-
-    def _choose(self, operand: Operator, method: str, cost: ReadCost, flow: Flow) -> None:
-        index = f"index on {cost.index}" if cost.index else "no index on the key"
-        index += f" ({cost.missing} would help)" if cost.missing else ""
-        estimate = f"lookup {cost.by_lookup:.3f} s, scan {cost.by_scan:.3f} s"
-        self.choices.append(
-            Choice(_tables(operand), method, f"{index}; about {flow.rows:.0f} rows to match; {estimate}")
-        )
 
     def _lookup(
         self, flow: Flow, relation: str, operand: Operator, on: On, steps: tuple[Step, ...], rows_per_key: float
@@ -434,7 +390,7 @@ class _DeltaLowering:
         """The delta's rows travel to the operand; from a large window, whose tasks read the buffer, they need not."""
         names = [column.name for column in flow.columns]
         columns = steps[-1].columns if steps else flow.columns + operand.columns
-        what = _names(operand)
+        what = table_names(operand)
         rows = flow.rows * max(rows_per_key, 1.0)
         if isinstance(flow, Read) and flow.rows > LARGE_WINDOW and flow.place is Place.SNAPSHOT:
             joined = join(flow.relation, names, relation, operand.names, on.condition)
@@ -453,22 +409,12 @@ class _DeltaLowering:
 
 def _is_large(tables: int, operand: Operator) -> bool:
     """Whether so many tables and the operand's are more than PostgreSQL puts in order."""
-    return tables + len(_scans(operand)) > AT_ONCE
-
-
-def _held(operand: Operator) -> Point:
-    """Of when the rows at hand are: state is of the start, tables are of the snapshot."""
-    return Point.START if keeps_state(operand) else Point.SNAPSHOT
+    return tables + len(scans(operand)) > AT_ONCE
 
 
 def _wanted(side: After | Before, part: Part) -> Point:
     """Of when a plan of that part asks for a side."""
     return end_of(part, after=isinstance(side, After))
-
-
-def _weighed(operand: Operator, leaf: render.Leaf) -> str:
-    """An operand's rows, weighted."""
-    return weigh(render.select(operand, leaf=leaf), operand.names)
 
 
 def _sent_last(sent: list[Flow], own: _Correction, operand: Operator) -> str:
@@ -477,15 +423,3 @@ def _sent_last(sent: list[Flow], own: _Correction, operand: Operator) -> str:
     first = 1 + sum(len(flow.columns) + 1 for flow in sent[:-1])
     columns = [*map(quote, operand.names), f"{own.sign} * {WEIGHT} AS {WEIGHT}"]
     return f"SELECT {', '.join(columns)} FROM ({own.received(first)}) AS own"
-
-
-def _names(operand: Operator) -> str:
-    return ", ".join(str(table) for table in _tables(operand))
-
-
-def _tables(operand: Operator) -> tuple[Table, ...]:
-    return tuple(scan.table for scan in _scans(operand))
-
-
-def _scans(operand: Operator) -> tuple[Scan, ...]:
-    return tuple(node for node in walk(operand) if isinstance(node, Scan))

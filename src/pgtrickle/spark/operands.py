@@ -1,0 +1,91 @@
+"""What a delta meets: how its rows at hand are written and found, and what `explain` says of that. Pure; a part of
+`lower.py`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pgtrickle.delta.algebra import keeps_state
+from pgtrickle.model import Table
+from pgtrickle.postgres.keyed import groups_by_key
+from pgtrickle.postgres.weighted import kept_rows, weigh
+from pgtrickle.query import render
+from pgtrickle.query.operators import Aggregate, Equality, Operator, Scan, TopK, walk
+from pgtrickle.spark.facts import Facts, ReadCost, group_cost, index_cost, read_cost, scan_cost
+from pgtrickle.spark.flow import Choice
+from pgtrickle.spark.full import numbered
+from pgtrickle.spark.parts import Point
+
+Keys = tuple[Equality, ...]
+
+
+@dataclass(slots=True)
+class Operands:
+    """The operands of a tree, some of which keep state in tables that `state` names; `choices` are made on the way.
+
+    `rows` are always those of a delta, and `keys` what they are found by, the operand's side on the right.
+    """
+
+    tree: Operator
+    facts: Facts
+    state: Callable[[int], str]
+    choices: list[Choice] = field(default_factory=list)
+
+    def leaf(self, operand: Operator, rows: float, keys: Keys) -> render.Leaf:
+        """How to render what of an operand is not rendered as usual: off its state, or group by group."""
+        if keeps_state(operand):
+            return self._kept
+        cost = read_cost(self.facts, rows, scans(operand), keys)
+        found = rows * cost.rows_per_key if cost.index else math.inf
+        return groups_by_key(lambda scan, by: found * group_cost(self.facts, scan, by) < scan_cost(self.facts, scan))
+
+    def finds_by_key(self, operand: Operator, rows: float, keys: Keys) -> bool:
+        """Whether an operand's rows are had for less by an index on the keys than by reading all; state has one."""
+        if keeps_state(operand):
+            return bool(keys)
+        cost = read_cost(self.facts, rows, scans(operand), keys)
+        by_keys = rows * index_cost(cost.rows_per_key)
+        return cost.index is not None and by_keys < sum(scan_cost(self.facts, scan) for scan in scans(operand))
+
+    def choose_lookup(self, operand: Operator, rows: float, keys: Keys) -> None:
+        if keeps_state(operand):
+            self.choices.append(Choice(tables(operand), "lookup", "in the aggregate's state"))
+        else:
+            self.choose(operand, "lookup", read_cost(self.facts, rows, scans(operand), keys), rows)
+
+    def choose(self, operand: Operator, method: str, cost: ReadCost, rows: float) -> None:
+        index = f"index on {cost.index}" if cost.index else "no index on the key"
+        index += f" ({cost.missing} would help)" if cost.missing else ""
+        estimate = f"lookup {cost.by_lookup:.3f} s, scan {cost.by_scan:.3f} s"
+        self.choices.append(Choice(tables(operand), method, f"{index}; about {rows:.0f} rows to match; {estimate}"))
+
+    def _kept(self, node: Operator) -> str | None:
+        """The rows of what keeps state, off its table; a leaf of `render.select`."""
+        if not isinstance(node, Aggregate | TopK):
+            return None
+        return kept_rows(node, self.state(numbered(self.tree)[node]))
+
+
+def held(operand: Operator) -> Point:
+    """Of when the rows at hand are: state is of the start, tables are of the snapshot."""
+    return Point.START if keeps_state(operand) else Point.SNAPSHOT
+
+
+def weighed(operand: Operator, leaf: render.Leaf) -> str:
+    """An operand's rows, weighted."""
+    return weigh(render.select(operand, leaf=leaf), operand.names)
+
+
+def scans(operand: Operator) -> tuple[Scan, ...]:
+    return tuple(node for node in walk(operand) if isinstance(node, Scan))
+
+
+def tables(operand: Operator) -> tuple[Table, ...]:
+    return tuple(scan.table for scan in scans(operand))
+
+
+def table_names(operand: Operator) -> str:
+    """The tables, for people."""
+    return ", ".join(str(table) for table in tables(operand))
