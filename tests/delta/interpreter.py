@@ -91,13 +91,30 @@ def collect(weighted: Iterable[tuple[Row, int]]) -> ZSet:
     return add(total)
 
 
-@singledispatch
+_known: dict[int, dict[tuple[int, Moment | None], tuple[Operator, ZSet]]] = {}
+"""What has been evaluated of a world, while it is. (A tree may have a subtree many times, within which others are.)"""
+
+
 def evaluate(op: Operator, world: World, at: Moment | None = None) -> ZSet:
     """The rows of an operator at a moment, or of a delta plan (whose leaves say themselves what they are)."""
+    if id(world) not in _known:
+        _known[id(world)] = {}
+        try:
+            return evaluate(op, world, at)
+        finally:
+            del _known[id(world)]
+    known, key = _known[id(world)], (id(op), at)
+    if key not in known:
+        known[key] = op, _rows(op, world, at)
+    return known[key][1]
+
+
+@singledispatch
+def _rows(op: Operator, world: World, at: Moment | None = None) -> ZSet:
     raise NotInterpretedError(type(op).__name__)
 
 
-@evaluate.register
+@_rows.register
 def _(op: Scan, world: World, at: Moment | None = None) -> ZSet:
     window = world[op.table.oid]
     if at is None:
@@ -105,7 +122,7 @@ def _(op: Scan, world: World, at: Moment | None = None) -> ZSet:
     return _read(op, window, window.before if at is Moment.BEFORE else window.after)
 
 
-@evaluate.register
+@_rows.register
 def _(op: Changes, world: World, at: Moment | None = None) -> ZSet:
     window = world[op.scan.table.oid]
     return _read(op.scan, window, window.changes)
@@ -121,28 +138,28 @@ def _read(scan: Scan, window: TableWindow, rows: ZSet) -> ZSet:
     return collect((pick(row), weight) for row, weight in rows.items())
 
 
-@evaluate.register
+@_rows.register
 def _(op: After, world: World, at: Moment | None = None) -> ZSet:
     return evaluate(op.operator, world, Moment.AFTER)
 
 
-@evaluate.register
+@_rows.register
 def _(op: Before, world: World, at: Moment | None = None) -> ZSet:
     return evaluate(op.operator, world, Moment.BEFORE)
 
 
-@evaluate.register
+@_rows.register
 def _(op: Plus, world: World, at: Moment | None = None) -> ZSet:
     return add(*(evaluate(term, world, at) for term in op.terms))
 
 
-@evaluate.register
+@_rows.register
 def _(op: Filter, world: World, at: Moment | None = None) -> ZSet:
     rows = evaluate(op.input, world, at)
     return collect((row, weight) for row, weight in rows.items() if _holds(op.condition.sql, op.names, row))
 
 
-@evaluate.register
+@_rows.register
 def _(op: Project, world: World, at: Moment | None = None) -> ZSet:
     def image(row: Row) -> Row:
         named = dict(zip(op.input.names, row, strict=True))
@@ -151,7 +168,7 @@ def _(op: Project, world: World, at: Moment | None = None) -> ZSet:
     return collect((image(row), weight) for row, weight in evaluate(op.input, world, at).items())
 
 
-@evaluate.register
+@_rows.register
 def _(op: InnerJoin, world: World, at: Moment | None = None) -> ZSet:
     left, right = evaluate(op.left, world, at), evaluate(op.right, world, at)
     pairs = ((a + b, m * n) for a, m in left.items() for b, n in right.items())
@@ -164,17 +181,17 @@ def _holds(condition: str, names: tuple[str, ...], row: Row) -> bool:
     return evaluate_expression(condition, dict(zip(names, row, strict=True))) is True
 
 
-@evaluate.register
+@_rows.register
 def _(op: LeftJoin, world: World, at: Moment | None = None) -> ZSet:
     return _pair_up(op, evaluate(op.left, world, at), evaluate(op.right, world, at))
 
 
-@evaluate.register
+@_rows.register
 def _(op: Match, world: World, at: Moment | None = None) -> ZSet:
     return _pair_up(op, evaluate(op.left, world, at), evaluate(op.right, world, at))
 
 
-@evaluate.register
+@_rows.register
 def _(op: Rematch, world: World, at: Moment | None = None) -> ZSet:
     left = evaluate(op.left, world, at)
     before = evaluate(op.join.right, world, Moment.BEFORE)
@@ -202,7 +219,7 @@ def _pair_up(op: LeftJoin | Match, left: ZSet, right: ZSet) -> ZSet:
     return collect(found)
 
 
-@evaluate.register
+@_rows.register
 def _(op: Constant, world: World, at: Moment | None = None) -> ZSet:
     """VALUES; each row a list of expressions."""
     node = parse(f"SELECT * FROM {op.sql} AS v").args["from_"].this
@@ -212,7 +229,7 @@ def _(op: Constant, world: World, at: Moment | None = None) -> ZSet:
     return Counter(row[: len(op.columns)] for row in rows)
 
 
-@evaluate.register
+@_rows.register
 def _(op: Expand, world: World, at: Moment | None = None) -> ZSet:
     """The rows that a function, or a query that reads no table, makes of each row."""
     call = parse(op.call.sql)
@@ -224,12 +241,12 @@ def _(op: Expand, world: World, at: Moment | None = None) -> ZSet:
     return collect(found)
 
 
-@evaluate.register
+@_rows.register
 def _(op: TopK, world: World, at: Moment | None = None) -> ZSet:
     return _first_rows(op, evaluate(op.input, world, at))
 
 
-@evaluate.register
+@_rows.register
 def _(op: TopKDelta, world: World, at: Moment | None = None) -> ZSet:
     before = evaluate(op.top.input, world, Moment.BEFORE)
     after = add(before, evaluate(op.delta, world, at))
@@ -251,23 +268,23 @@ def _first_rows(op: TopK, rows: ZSet) -> ZSet:
     return Counter(tuple(row.values()) for row in ordered[op.offset : end])
 
 
-@evaluate.register
+@_rows.register
 def _(op: Repeat, world: World, at: Moment | None = None) -> ZSet:
     place = op.names.index(op.times)
     return collect((row, weight * max(row[place] or 0, 0)) for row, weight in evaluate(op.input, world, at).items())
 
 
-@evaluate.register
+@_rows.register
 def _(op: UnionAll, world: World, at: Moment | None = None) -> ZSet:
     return add(*(evaluate(branch, world, at) for branch in op.branches))
 
 
-@evaluate.register
+@_rows.register
 def _(op: Aggregate, world: World, at: Moment | None = None) -> ZSet:
     return _finish(op, _groups(op, evaluate(op.input, world, at)))
 
 
-@evaluate.register
+@_rows.register
 def _(op: AggregateDelta, world: World, at: Moment | None = None) -> ZSet:
     aggregate = op.aggregate
     delta = evaluate(op.delta, world, at)
