@@ -40,6 +40,9 @@ class PgType:
         return self.name.endswith(("[]", "vector"))
 
 
+BIGINT = PgType(20, "bigint")
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """An output column of an operator. `name` is unique in the whole tree (`c7`); `label` is for people (`o.id`)."""

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from time import sleep
-
 from pyspark.sql import SparkSession
 
 from pgtrickle import db
 from pgtrickle.api import Trickle
-from tests.refresh.oracle import differing
+from tests.refresh.reads import rows_read
 
 ROWS, KEYS = 20_000, 4_000
 BOUND = 300  # for each of the queries, of the tables' 20,000 rows each and the states' 4,000
-IDLE_SECONDS = 11  # after ten, a session that has gone idle tells what it has read
 
 EACH = {
     "with_query": "SELECT t.id, (WITH w AS (SELECT r.v FROM r WHERE r.k = t.k) SELECT count(*) FROM w) AS n FROM t",
@@ -52,15 +49,7 @@ def test_a_changed_row_reads_its_keys(database18: str, spark: SparkSession) -> N
             trickle.create_stream_table(name, query, refresh_mode="DIFFERENTIAL")
         connection.execute("ANALYZE")
         for window in WINDOWS:
-            before = _rows_read(connection)
-            for change in window:
-                connection.execute(db.statement(change))
-            for name in EACH:
-                assert trickle.refresh_stream_table(name).action == "DIFFERENTIAL"
-            read = _rows_read(connection) - before
-            assert read < BOUND * len(EACH), window
-            for name, query in EACH.items():
-                assert differing(connection, name, query) == []
+            assert rows_read(connection, trickle, EACH, window) < BOUND * len(EACH), window
 
 
 def test_the_joins_of_a_with_query_are_read_once(database18: str, spark: SparkSession) -> None:
@@ -72,13 +61,8 @@ def test_the_joins_of_a_with_query_are_read_once(database18: str, spark: SparkSe
         for name, query in TWICE.items():
             trickle.create_stream_table(name, query, refresh_mode="DIFFERENTIAL")
         connection.execute("ANALYZE")
-        before = _rows_read(connection)
-        connection.execute("INSERT INTO t VALUES (-1, -5)")
-        for name in TWICE:
-            assert trickle.refresh_stream_table(name).action == "DIFFERENTIAL"
-        assert PARTNERS * len(TWICE) <= _rows_read(connection) - before < (PARTNERS + BOUND) * len(TWICE)
-        for name, query in TWICE.items():
-            assert differing(connection, name, query) == []
+        read = rows_read(connection, trickle, TWICE, ["INSERT INTO t VALUES (-1, -5)"])
+        assert PARTNERS * len(TWICE) <= read < (PARTNERS + BOUND) * len(TWICE)
 
 
 def _fill(connection: db.Connection) -> None:
@@ -90,15 +74,3 @@ def _fill(connection: db.Connection) -> None:
         rows = f"SELECT g % {KEYS}, g % 7 FROM generate_series(1, {ROWS}) AS g"
         connection.execute(db.statement(f"INSERT INTO {table} {rows}"))
         connection.execute(db.statement(f"CREATE INDEX ON {table} (k)"))
-
-
-def _rows_read(connection: db.Connection) -> int:
-    """Rows of the tables and of what is kept of them, since the server began."""
-    connection.execute("SELECT pg_stat_force_next_flush()")
-    sleep(IDLE_SECONDS)
-    row = connection.execute(
-        "SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_stat_user_tables"
-        " WHERE relname IN ('t', 'r', 's') OR schemaname = 'pgtrickle_state'"
-    ).fetchone()
-    assert row is not None
-    return int(str(row[0]))

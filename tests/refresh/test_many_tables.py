@@ -3,18 +3,15 @@ table whole."""
 
 from __future__ import annotations
 
-from time import sleep
-
 from pyspark.sql import SparkSession
 
 from pgtrickle import db
 from pgtrickle.api import Trickle
 from pgtrickle.spark.outward import AT_ONCE
-from tests.refresh.oracle import differing
+from tests.refresh.reads import rows_read
 
 TABLES = AT_ONCE + 2
 ROWS = 20_000
-IDLE_SECONDS = 11  # after ten, a session that has gone idle tells what it has read
 
 VALUES = " + ".join(f"coalesce(m{n}.v, 1)" for n in range(TABLES))
 LAST = f"m{TABLES - 1}"
@@ -43,8 +40,6 @@ QUERIES = {
     f"LEFT JOIN m{TABLES - 2} ON m{TABLES - 2}.k = m{TABLES - 3}.n "
     f"WHERE NOT EXISTS (SELECT FROM {LAST} WHERE {LAST}.k = m{TABLES - 3}.n AND {LAST}.v = 5)",
 }
-
-
 WINDOWS = (
     [f"UPDATE {LAST} SET v = v + 1 WHERE k = 17"],
     [f"UPDATE m{n} SET v = v + 1, n = n + 1 WHERE k = {100 + 50 * n}" for n in range(TABLES)],
@@ -58,14 +53,7 @@ def test_a_changed_row_reads_its_keys(database18: str, spark: SparkSession) -> N
             trickle.create_stream_table(name, query, refresh_mode="DIFFERENTIAL")
         connection.execute("ANALYZE")
         for window in WINDOWS:
-            before = _rows_read(connection)
-            for change in window:
-                connection.execute(db.statement(change))
-            for name in QUERIES:
-                assert trickle.refresh_stream_table(name).action == "DIFFERENTIAL"
-            assert _rows_read(connection) - before < ROWS, window
-            for name, query in QUERIES.items():
-                assert differing(connection, name, query) == []
+            assert rows_read(connection, trickle, QUERIES, window) < ROWS, window
 
 
 def _fill(connection: db.Connection) -> None:
@@ -77,11 +65,3 @@ def _fill(connection: db.Connection) -> None:
         connection.execute(db.statement(f"CREATE INDEX ON m{n} (n)"))
     for n in range(1, TABLES):
         connection.execute(db.statement(f"CREATE INDEX ON m0 (n{n})"))
-
-
-def _rows_read(connection: db.Connection) -> int:
-    """Rows of the tables since the server began."""
-    connection.execute("SELECT pg_stat_force_next_flush()")
-    sleep(IDLE_SECONDS)
-    read = "SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_stat_user_tables WHERE relname ~ '^m[0-9]+$'"
-    return int(str(db.scalar(connection, read)))

@@ -17,12 +17,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from pgtrickle.model import Column, PgType, quote
+from pgtrickle.model import BIGINT, Column, PgType, quote
 from pgtrickle.postgres.wire import WEIGHT
 from pgtrickle.query.operators import Aggregate, AggregateCall
 
 _INT2, _INT4, _INT8, _NUMERIC = 21, 23, 20, 1700
-_BIGINT = PgType(20, "bigint")
 _ANY_NUMERIC = PgType(1700, "numeric")
 _LEFT = "rows_left"
 _FIRST_USER_OID = 16384
@@ -75,7 +74,7 @@ def key_columns(aggregate: Aggregate) -> tuple[Column, ...]:
 def state_columns(aggregate: Aggregate) -> tuple[Column, ...]:
     """The state table's columns after `h`: keys, `n`, partials."""
     partials = tuple(partial.column for state in call_states(aggregate) for partial in state.partials)
-    return (*key_columns(aggregate), Column("n", _BIGINT), *partials)
+    return (*key_columns(aggregate), Column("n", BIGINT), *partials)
 
 
 def contribution_columns(aggregate: Aggregate) -> tuple[Column, ...]:
@@ -89,7 +88,7 @@ def _all_contributions(aggregate: Aggregate) -> tuple[Contribution, ...]:
     if all(column.type.has_one_look for column in key_columns(aggregate)):
         return calls
     left = f"coalesce(sum({WEIGHT}) FILTER (WHERE {WEIGHT} < 0), 0)::bigint"
-    return (*calls, Contribution(Column(_LEFT, _BIGINT), left, f"coalesce(sum({_LEFT}), 0)"))
+    return (*calls, Contribution(Column(_LEFT, BIGINT), left, f"coalesce(sum({_LEFT}), 0)"))
 
 
 def is_additive(aggregate: Aggregate) -> bool:
@@ -126,7 +125,7 @@ def _summed(totals: dict[str, tuple[PgType, str]], finish: str) -> CallState:
 
 
 def _present(argument: Column) -> tuple[PgType, str]:
-    return _BIGINT, f"sum({WEIGHT}) FILTER (WHERE {quote(argument.name)} IS NOT NULL)"
+    return BIGINT, f"sum({WEIGHT}) FILTER (WHERE {quote(argument.name)} IS NOT NULL)"
 
 
 def _count(call: AggregateCall, prefix: str) -> CallState:
@@ -150,9 +149,9 @@ def _numeric_sum(call: AggregateCall, prefix: str, argument: Column) -> CallStat
     totals = {
         f"{prefix}_n": _present(argument),
         f"{prefix}_s": (_ANY_NUMERIC, f"sum({value}::numeric * {WEIGHT}) FILTER (WHERE {finite})"),
-        f"{prefix}_nan": (_BIGINT, f"sum({WEIGHT}) FILTER (WHERE {value} = 'NaN')"),
-        f"{prefix}_up": (_BIGINT, f"sum({WEIGHT}) FILTER (WHERE {value} = 'Infinity')"),
-        f"{prefix}_down": (_BIGINT, f"sum({WEIGHT}) FILTER (WHERE {value} = '-Infinity')"),
+        f"{prefix}_nan": (BIGINT, f"sum({WEIGHT}) FILTER (WHERE {value} = 'NaN')"),
+        f"{prefix}_up": (BIGINT, f"sum({WEIGHT}) FILTER (WHERE {value} = 'Infinity')"),
+        f"{prefix}_down": (BIGINT, f"sum({WEIGHT}) FILTER (WHERE {value} = '-Infinity')"),
     }
     declared = _declared_scale(argument.type)
     if declared is None:

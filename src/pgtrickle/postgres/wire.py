@@ -14,8 +14,6 @@ from pgtrickle.model import Column, PgType, quote
 
 WEIGHT = "w"
 """Name of the weight column, in every weighted relation."""
-BIGINT = PgType(20, "bigint")
-"""Its type."""
 
 
 class Wire(Enum):

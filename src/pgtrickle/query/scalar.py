@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from pgtrickle.model import Expr, PgType
+from pgtrickle.model import BIGINT, Expr, PgType
 from pgtrickle.query import dialect
 from pgtrickle.query.bench import Bench
 from pgtrickle.query.calls import Calls
@@ -26,7 +26,6 @@ from pgtrickle.query.sublinks import Attachment, Join
 
 #: PostgreSQL's aggregates that are not NULL over no rows, and what they are; they never are over some.
 _OVER_NOTHING = {"count": 0, "regr_count": 0, "rank": 1, "dense_rank": 1, "percent_rank": 0, "cume_dist": 1}
-_BIGINT = PgType(20, "bigint")
 
 
 class NotGroupedError(ValueError):
@@ -116,7 +115,7 @@ def counted(bench: Bench, aggregate: Aggregate) -> Aggregate:
     group, there is no count."""
     if not any(_is_asked(call) for call in aggregate.calls):
         return aggregate
-    count = AggregateCall("count", Expr("count(*)"), bench.column(_BIGINT))
+    count = AggregateCall("count", Expr("count(*)"), bench.column(BIGINT))
     return Aggregate((*aggregate.columns, count.output), aggregate.input, aggregate.keys, (*aggregate.calls, count))
 
 

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from pgtrickle.model import Expr, PgType
+from pgtrickle.model import BIGINT, Expr
 from pgtrickle.query.bench import Bench
 from pgtrickle.query.expression import reference
 from pgtrickle.query.operators import Aggregate, AggregateCall, Operator, Project, Repeat, UnionAll
-
-_BIGINT = PgType(20, "bigint")
 
 
 def distinct(operator: Operator) -> Aggregate:
@@ -50,7 +48,7 @@ def counted(bench: Bench, node: exp.SetOperation, left: Project, right: Project)
     together = UnionAll(columns, tagged)
     keys, tags = columns[:-2], columns[-2:]
     calls = tuple(
-        AggregateCall("count", Expr(f"count({reference(tag).sql})", (tag.name,)), bench.column(_BIGINT), tag)
+        AggregateCall("count", Expr(f"count({reference(tag).sql})", (tag.name,)), bench.column(BIGINT), tag)
         for tag in tags
     )
     outputs = keys + tuple(call.output for call in calls)

@@ -29,10 +29,10 @@ from pgtrickle.delta.algebra import (
     keeps_state,
 )
 from pgtrickle.delta.differentiate import differentiate
-from pgtrickle.model import Column, quote
+from pgtrickle.model import BIGINT, Column, quote
 from pgtrickle.postgres import matching
 from pgtrickle.postgres.weighted import Group, Step, chain, join, join_each, rename, run_steps, weigh
-from pgtrickle.postgres.wire import BIGINT, WEIGHT, net, receive_arrays, send_rows
+from pgtrickle.postgres.wire import WEIGHT, net, receive_arrays, send_rows
 from pgtrickle.query import render
 from pgtrickle.query.operators import (
     Aggregate,

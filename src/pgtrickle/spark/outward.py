@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pgtrickle.postgres.weighted import both
-from pgtrickle.query.expression import reference, referenced, substitute
-from pgtrickle.query.operators import Equality, Filter, InnerJoin, LeftJoin, Match, Operator, Project
+from pgtrickle.query.expression import reference, referenced
+from pgtrickle.query.operators import Filter, InnerJoin, LeftJoin, Match, Operator, Project
 from pgtrickle.spark.spine import On, flipped, keys_of, left_over
 
 AT_ONCE = 8
@@ -49,9 +49,7 @@ def outward(keys: Operator, operand: Operator, on: On) -> Operator:
 def _below(keys: Operator, operand: Project, on: On) -> Operator:
     """Joined below a projection, of whose columns the condition says what they are."""
     meaning = dict(zip(operand.names, operand.expressions, strict=True))
-    condition = None if on.condition is None else substitute(on.condition, meaning)
-    equalities = tuple(Equality(key.left, substitute(key.right, meaning)) for key in on.equalities)
-    joined = outward(keys, operand.input, On(condition, equalities))
+    joined = outward(keys, operand.input, on.below(meaning))
     passed = tuple(reference(column) for column in keys.columns)
     return Project(keys.columns + operand.columns, joined, passed + operand.expressions)
 

@@ -39,6 +39,11 @@ class On:
     condition: Expr | None
     equalities: tuple[Equality, ...]
 
+    def below(self, meaning: Mapping[str, Expr]) -> On:
+        """The same, of what the operand's columns are."""
+        condition = None if self.condition is None else substitute(self.condition, meaning)
+        return On(condition, tuple(Equality(e.left, substitute(e.right, meaning)) for e in self.equalities))
+
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
@@ -161,9 +166,8 @@ def _meets(met: Meeting, operand: Operator) -> Meeting:
 
 def _meets_below(met: Meeting, core: Operator, meaning: Mapping[str, Expr], conditions: list[Expr]) -> Meeting:
     """ΔX ⋈ π(σ(R)) as σ(ΔX ⋈ R): the condition says of π's columns what they are."""
-    own = () if met.on.condition is None else (substitute(met.on.condition, meaning),)
-    equalities = tuple(Equality(e.left, substitute(e.right, meaning)) for e in met.on.equalities)
-    return _meets(Meeting(met.side, On(conjunction((*conditions, *own)), equalities)), core)
+    on = met.on.below(meaning)
+    return _meets(Meeting(met.side, On(both(conjunction(conditions), on.condition), on.equalities)), core)
 
 
 def _projected(columns: tuple[Column, ...], core: Operator, meaning: Mapping[str, Expr]) -> Project:
