@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from pgtrickle import db, embedded
+from pgtrickle import db, destination
 from pgtrickle.capture import slot
 from pgtrickle.catalog import health, install
 from pgtrickle.catalog import reader as catalog
@@ -34,11 +34,21 @@ _UNCHANGED = object()
 class Trickle:
     """A database with stream tables. Made by `connect()`; use it as a context manager, or call `close()`."""
 
-    def __init__(self, dsn: str, *, spark: SparkSession | None = None, master: str | None = None) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        spark: SparkSession | None = None,
+        master: str | None = None,
+        install_catalog: bool = True,
+    ) -> None:
         self.dsn = dsn
         self._connection = db.connect(dsn)
         try:
-            self.installed = install.install(self._connection)
+            if install_catalog:
+                install.install(self._connection)
+            else:
+                install.require(self._connection)
             self.settings = Settings.load(self._connection, {"spark_master": master})
         except BaseException:
             self._connection.close()
@@ -277,9 +287,20 @@ class Trickle:
         return session.session(self.settings.spark_master)
 
 
-def connect(dsn: str | None = None, *, spark: SparkSession | None = None, master: str | None = None) -> Trickle:
-    """Connects to a database (the embedded server's without `dsn`), installing the catalog if it is missing."""
-    return Trickle(dsn or embedded.start().dsn, spark=spark, master=master)
+def connect(
+    dsn: str | None = None,
+    *,
+    spark: SparkSession | None = None,
+    master: str | None = None,
+    install_catalog: bool = True,
+) -> Trickle:
+    """Connects to a database, and installs or upgrades its catalog unless told not to.
+
+    Without `dsn` the database is PGTRICKLE_DSN's, else the one that libpq's variables or service name, else that of the
+    embedded server, which is started.
+    """
+    chosen = destination.choose(dsn)
+    return Trickle(chosen.dsn, spark=spark, master=master, install_catalog=install_catalog)
 
 
 def _cdc_mode(asked: str) -> str:

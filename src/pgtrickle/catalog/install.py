@@ -96,6 +96,32 @@ def install(conn: psycopg.Connection[Any], *, directory: Path = MIGRATIONS) -> I
     return InstallResult(len(migrations), tuple(each.version for each in missing), notes)
 
 
+def require(conn: psycopg.Connection[Any], *, directory: Path = MIGRATIONS) -> int:
+    """The catalog's version, for those who only look; StateError unless it is there and up to date. Changes nothing."""
+    migrations = load_migrations(directory)
+    try:
+        missing = _missing(conn, migrations)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise ServerError(
+            f"this role may not read the catalog: {error.diag.message_primary}",
+            code="PT402",
+            hint=f"GRANT {USER_ROLE} to it, or connect as the owner of the schema pgtrickle.",
+        ) from error
+    if len(missing) == len(migrations):
+        raise StateError(
+            "there is no catalog of pgtrickle in this database",
+            code="PT364",
+            hint="`pgtrickle install` or `pgtrickle create` makes one; check that this is the database you mean.",
+        )
+    if missing:
+        raise StateError(
+            f"the catalog has version {len(migrations) - len(missing)}, this pgtrickle needs {len(migrations)}",
+            code="PT365",
+            hint="`pgtrickle install` brings it up to date.",
+        )
+    return len(migrations)
+
+
 def uninstall(conn: psycopg.Connection[Any], *, drop_stream_tables: bool, dry_run: bool = False) -> list[Removal]:
     """Remove all that pgtrickle made, in one transaction, and return what that was; `dry_run` only returns it.
 

@@ -34,7 +34,7 @@ def _options(
     dsn: Annotated[
         str | None,
         typer.Option(
-            envvar="PGTRICKLE_DSN", show_envvar=True, help="The database; the embedded server's if none is named."
+            envvar="PGTRICKLE_DSN", show_envvar=True, help="The database; else libpq's own, else the embedded."
         ),
     ] = None,
     _version: Annotated[

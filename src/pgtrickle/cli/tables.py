@@ -44,7 +44,7 @@ def create(
     """Create a stream table and populate it. If that fails, nothing is left behind."""
     with reported():
         text = query_text(query)
-    with target(context).trickle(f"creating {name}") as trickle:
+    with target(context).trickle(f"creating {name}", install_catalog=True) as trickle:
         result = trickle.create_stream_table(
             name,
             text,

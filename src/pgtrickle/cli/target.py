@@ -1,4 +1,4 @@
-"""The database a command works on: the flag's, else PGTRICKLE_DSN's, else the embedded server's, started if need be."""
+"""The database a command works on (`destination.py` chooses it), opened the way its verb needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pgtrickle import db, embedded
+from pgtrickle import db, destination
 from pgtrickle.cli.outcome import reported
 from pgtrickle.cli.progress import progress
 from pgtrickle.errors import UsageError
@@ -28,15 +28,22 @@ class Target:
     given: str | None
 
     def dsn(self) -> str:
-        return self.given or embedded.start().dsn
+        """The database; which one that is, is said on stderr where no one named it for us."""
+        chosen = destination.choose(self.given)
+        if not chosen.was_named:
+            typer.echo(f"using {db.mask(chosen.dsn)} (named by {chosen.named_by})", err=True)
+        return chosen.dsn
 
     @contextmanager
-    def trickle(self, doing: str) -> Iterator[Trickle]:
-        """The database with its catalog; errors inside end the command, `doing` is shown while it lasts."""
+    def trickle(self, doing: str, *, install_catalog: bool = False) -> Iterator[Trickle]:
+        """The database with its catalog; errors inside end the command, `doing` is shown while it lasts.
+
+        Only a verb that makes something installs or upgrades the catalog: looking at a database must not change it.
+        """
         with reported(), progress(doing):
             from pgtrickle.api import connect  # here: the verbs that need none of it start without
 
-            with connect(self.dsn()) as trickle:
+            with connect(self.dsn(), install_catalog=install_catalog) as trickle:
                 yield trickle
 
     @contextmanager
