@@ -55,6 +55,7 @@ def test_a_fallback_to_full_is_said_when_the_table_is_made(call: Call) -> None:
 
 
 def test_status_and_history_as_plain_text(call: Call) -> None:
+    call("install")
     assert "no stream tables" in call("status").stdout
     call("create", "big", "--query", BIG, "--no-initialize", "--refresh-mode", "DIFFERENTIAL")
     heading, line = call("status").stdout.splitlines()

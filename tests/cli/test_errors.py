@@ -41,6 +41,7 @@ ORDERS = "SELECT id FROM orders"
     ],
 )
 def test_an_error_is_two_lines_and_a_code(call: Call, arguments: list[str], code: int, error: str) -> None:
+    call("install")
     told = call(*arguments)
     assert told.exit_code == code, told.output
     assert told.stdout == ""

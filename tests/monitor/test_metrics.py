@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import urllib.error
 import urllib.request
 
 import pytest
@@ -10,8 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 from tests.stories.telling import telling
 
-from pgtrickle.errors import EnvironmentProblem, ServerError
-from pgtrickle.monitor import metrics
+from pgtrickle.errors import EnvironmentProblem
+from pgtrickle.monitor import endpoint, metrics
 
 
 def free_port() -> int:
@@ -30,6 +31,14 @@ def scrape(port: int) -> dict[tuple[str, frozenset[str]], float]:
     }
 
 
+def answer(port: int, path: str) -> int:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as found:
+            return int(found.status)
+    except urllib.error.HTTPError as refused:
+        return refused.code
+
+
 def test_refreshes_and_capture_are_told(database18: str, spark: SparkSession) -> None:
     port = free_port()
     with telling(database18, spark) as story:
@@ -37,24 +46,41 @@ def test_refreshes_and_capture_are_told(database18: str, spark: SparkSession) ->
         story.create("st", "SELECT v FROM t")
         story.run("INSERT INTO t VALUES (1), (2)")
         story.check("st")
-        metrics.serve(database18, port)
+        endpoint.serve(database18, port)
         found = scrape(port)
         table = frozenset({"public.st"})
         assert found["pgtrickle_refreshes_total", table] == 2
         assert found["pgtrickle_differential_refreshes_total", table] == 1
         assert found["pgtrickle_rows_inserted_total", table] == 2
         assert found["pgtrickle_staleness_seconds", table] >= 0
+        assert found["pgtrickle_refresh_duration_seconds_count", table] == 2
+        assert found["pgtrickle_refresh_duration_seconds_bucket", table | {"+Inf"}] == 2
+        assert (
+            0 < found["pgtrickle_last_refresh_seconds", table] < found["pgtrickle_refresh_duration_seconds_sum", table]
+        )
+        assert found["pgtrickle_requests", frozenset({"PENDING"})] == 0
+        assert found["pgtrickle_up", frozenset()] == 1
+        assert [answer(port, path) for path in ("/healthz", "/readyz", "/")] == [200, 200, 404]
         assert found["pgtrickle_table_status", frozenset({"public.st", "ACTIVE"})] == 1
         assert found["pgtrickle_table_status", frozenset({"public.st", "ERROR"})] == 0
         assert found["pgtrickle_source_mode", frozenset({"public.t", "TRIGGER"})] == 1
         story.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pgtrickle metrics'")
         assert scrape(port)["pgtrickle_refreshes_total", table] == 2, "it connects again"
         with pytest.raises(EnvironmentProblem) as taken:
-            metrics.serve(database18, port)
+            endpoint.serve(database18, port)
         assert taken.value.code == "PT521"
 
 
-def test_registering_asks_nothing() -> None:
-    assert metrics.CatalogMetrics("host=127.0.0.1 port=1").describe() == []
-    with pytest.raises(ServerError, match="cannot connect"):
-        list(metrics.CatalogMetrics("host=127.0.0.1 port=1").collect())
+def test_a_database_that_is_down_is_told() -> None:
+    port, nowhere = free_port(), "host=127.0.0.1 port=1"
+    assert metrics.CatalogMetrics(nowhere).describe() == [], "being registered asks nothing"
+    endpoint.serve(nowhere, port)
+    assert scrape(port) == {("pgtrickle_up", frozenset()): 0}
+    assert [answer(port, path) for path in ("/healthz", "/readyz")] == [200, 503]
+
+
+def test_only_this_machine_is_answered() -> None:
+    port = free_port()
+    endpoint.serve("host=127.0.0.1 port=1", port)
+    with socket.socket() as other, pytest.raises(ConnectionRefusedError):
+        other.connect(("127.0.0.2", port))  # also this machine, but another address than the one it listens at

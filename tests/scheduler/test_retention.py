@@ -36,7 +36,14 @@ def test_what_is_old_goes_but_for_the_last(database18: str) -> None:
             " ('DONE', interval '9 days', now() - interval '8 days'), ('DONE', interval '9 days', now()),"
             " ('PENDING', interval '9 days', NULL)) AS s(state, age, finished)"
         )
+        counts = (
+            "SELECT pgt_name, total_refreshes, successful_refreshes, differential_refreshes"
+            " FROM pgtrickle.pg_stat_stream_tables ORDER BY 1"
+        )
+        before = conn.execute(db.statement(counts)).fetchall()
+        assert before == [("busy", 301, 300, 300), ("seldom", 130, 130, 130)]
         Retention().keep(conn)
+        assert conn.execute(db.statement(counts)).fetchall() == before, "totals do not fall"
         kept = conn.execute(
             "SELECT t.pgt_name, h.status, count(*), max(now() - h.started_at) > interval '7 days'"
             " FROM pgtrickle.pgt_refresh_history AS h JOIN pgtrickle.pgt_stream_tables AS t USING (pgt_id)"

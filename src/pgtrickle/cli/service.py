@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 def run(
     context: typer.Context,
     metrics_port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="Serve metrics for Prometheus at this port's /metrics.")
+        int | None, typer.Option(min=1, max=65535, help="Serve /metrics, /healthz and /readyz at this port.")
     ] = None,
+    metrics_host: Annotated[
+        str, typer.Option(help="The address for that; others can reach it only if told so.")
+    ] = "127.0.0.1",
 ) -> None:
     """Keep every stream table of the database fresh: the service. Its log is on stderr, one JSON object a line."""
     from pgtrickle.api import connect  # here: the other verbs start without
@@ -33,9 +36,9 @@ def run(
     with reported():
         dsn = target(context).dsn()
         if metrics_port is not None:
-            from pgtrickle.monitor import metrics
+            from pgtrickle.monitor import endpoint
 
-            metrics.serve(dsn, metrics_port)
+            endpoint.serve(dsn, metrics_port, metrics_host)
         controls = Controls()
         service = Service(
             dsn,

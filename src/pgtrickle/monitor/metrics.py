@@ -1,34 +1,35 @@
-"""Metrics for Prometheus, served by `pgtrickle run --metrics-port`.
+"""Metrics for Prometheus, served by `endpoint.py`.
 
 They are read from the catalog when they are asked for, so they are right after a restart too, and the same whichever of
-two services answers. Counters are those of the refresh history, which says what each refresh did.
+two services answers. Counters are those of the refresh history and of what was pruned from it, so they only grow.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import accumulate
 
 import psycopg
-from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from pgtrickle import db
 from pgtrickle.catalog import health
 from pgtrickle.catalog import reader as catalog
-from pgtrickle.errors import EnvironmentProblem
+from pgtrickle.errors import Error
 
 _TABLES = """
 SELECT format('%I.%I', pgt_schema, pgt_name), status, extract(epoch FROM staleness)::float8, consecutive_errors::float8,
        total_refreshes::float8, failed_refreshes::float8, full_refreshes::float8, differential_refreshes::float8,
-       rows_inserted::float8, rows_deleted::float8, changes_read::float8, last_duration_ms
+       rows_inserted::float8, rows_deleted::float8, changes_read::float8, last_duration_ms / 1000
 FROM pgtrickle.pg_stat_stream_tables ORDER BY 1
 """
 _GAUGES = (
     ("staleness_seconds", "Age of the snapshot that the table shows", 2),
     ("consecutive_errors", "Failures in a row", 3),
-    ("last_refresh_milliseconds", "Time that the last refresh took", 11),
+    ("last_refresh_seconds", "Time that the last refresh took", 11),
 )
 _COUNTERS = (
     ("refreshes", "Refreshes in the history", 4),
@@ -39,6 +40,18 @@ _COUNTERS = (
     ("rows_deleted", "Rows deleted by refreshes", 9),
     ("changes_read", "Changes of sources read by refreshes", 10),
 )
+_DURATIONS = """
+SELECT format('%I.%I', t.pgt_schema, t.pgt_name), sum(c.seconds)::float8,
+       ARRAY(SELECT coalesce(sum(k.refreshes), 0)::float8 FROM generate_series(0, cardinality(b.bounds)) AS place
+             LEFT JOIN pgtrickle.pgt_refresh_counts AS k
+                  ON k.pgt_id = t.pgt_id AND k.bucket = place AND k.status = 'COMPLETED'
+             GROUP BY place ORDER BY place), b.bounds
+FROM pgtrickle.pgt_stream_tables AS t CROSS JOIN (SELECT pgtrickle.duration_bounds()) AS b(bounds)
+JOIN pgtrickle.pgt_refresh_counts AS c ON c.pgt_id = t.pgt_id AND c.status = 'COMPLETED'
+GROUP BY t.pgt_id, t.pgt_schema, t.pgt_name, b.bounds ORDER BY 1
+"""
+_REQUESTS = "SELECT state, count(*)::float8 FROM pgtrickle.pgt_requests GROUP BY state"
+_STATES = ("PENDING", "RUNNING", "DONE", "FAILED")
 _STATUSES = ("INITIALIZING", "ACTIVE", "SUSPENDED", "ERROR")
 _MODES = ("TRIGGER", "TRANSITIONING", "WAL")
 
@@ -56,8 +69,22 @@ class CatalogMetrics(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
+        """What the catalog says; of one that cannot be asked, only that."""
+        up = GaugeMetricFamily("pgtrickle_up", "Whether the database could be asked")
+        found: list[Metric] = []
+        with self._lock, suppress(Error, psycopg.Error):  # `pgtrickle_up` tells it
+            found = list(_read(self._connection()))
+        up.add_metric([], float(bool(found)))
+        yield from (up, *found)
+
+    def problem(self) -> str | None:
+        """Why the catalog cannot be asked, if it cannot."""
         with self._lock:
-            yield from _read(self._connection())
+            try:
+                self._connection().execute("SELECT FROM pgtrickle.pgt_stream_tables LIMIT 0")
+            except (Error, psycopg.Error) as error:
+                return " ".join(str(error).split())
+        return None
 
     def _connection(self) -> db.Connection:
         if self._conn is not None and not self._conn.closed:
@@ -68,18 +95,6 @@ class CatalogMetrics(Collector):
         if self._conn is None or self._conn.closed:
             self._conn = db.connect(self._dsn, application_name="pgtrickle metrics")
         return self._conn
-
-
-def serve(dsn: str, port: int) -> None:
-    """Answer scrapes at /metrics, in a thread that ends with the process."""
-    registry = CollectorRegistry()
-    registry.register(CatalogMetrics(dsn))
-    try:
-        start_http_server(port, registry=registry)
-    except OSError as error:
-        raise EnvironmentProblem(
-            f"port {port} cannot be used for metrics: {error.strerror}", code="PT521", hint="Choose another one."
-        ) from error
 
 
 def _read(conn: db.Connection) -> Iterator[Metric]:
@@ -95,10 +110,31 @@ def _read(conn: db.Connection) -> Iterator[Metric]:
         for row in rows:
             counter.add_metric([str(row[0])], float(str(row[place])))
         yield counter
+    yield _durations(conn)
+    yield _requests(conn)
     yield _states("pgtrickle_table_status", "Status of a stream table", "table", "status", _STATUSES, rows)
     captured = [(each.source_table, each.cdc_mode) for each in catalog.cdc_status(conn)]
     yield _states("pgtrickle_source_mode", "How a source is captured", "source", "mode", _MODES, captured)
     yield from _slot(conn)
+
+
+def _durations(conn: db.Connection) -> Metric:
+    family = HistogramMetricFamily("pgtrickle_refresh_duration_seconds", "Time that refreshes took", labels=["table"])
+    for table, seconds, counts, bounds in conn.execute(db.statement(_DURATIONS)).fetchall():
+        assert isinstance(counts, list)
+        assert isinstance(bounds, list)
+        names = [*(f"{bound:g}" for bound in bounds), "+Inf"]
+        buckets = list(zip(names, accumulate(counts), strict=True))
+        family.add_metric([str(table)], buckets=buckets, sum_value=float(str(seconds)))
+    return family
+
+
+def _requests(conn: db.Connection) -> Metric:
+    family = GaugeMetricFamily("pgtrickle_requests", "Requests made by SQL, by their state", labels=["state"])
+    found = {str(state): float(str(count)) for state, count in conn.execute(db.statement(_REQUESTS)).fetchall()}
+    for state in _STATES:
+        family.add_metric([state], found.get(state, 0.0))
+    return family
 
 
 def _states(

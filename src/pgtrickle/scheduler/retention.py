@@ -18,13 +18,26 @@ EVERY_S: Final = 3600.0
 AT_ONCE: Final = 10_000
 
 # The index on (pgt_id, refresh_id) leads to each table's rows beyond the last ones; a RUNNING row has not finished.
+# What goes is added to the sums of its table: counters must not fall.
 _REFRESHES: Final = """
-DELETE FROM pgtrickle.pgt_refresh_history WHERE refresh_id IN (
+WITH gone AS (DELETE FROM pgtrickle.pgt_refresh_history WHERE refresh_id IN (
     SELECT h.refresh_id FROM pgtrickle.pgt_stream_tables AS t
     CROSS JOIN LATERAL (SELECT k.refresh_id FROM pgtrickle.pgt_refresh_history AS k WHERE k.pgt_id = t.pgt_id
                         ORDER BY k.refresh_id DESC OFFSET %(last)s LIMIT 1) AS beyond
     JOIN pgtrickle.pgt_refresh_history AS h ON h.pgt_id = t.pgt_id AND h.refresh_id <= beyond.refresh_id
     WHERE h.finished_at < now() - %(days)s * interval '1 day' LIMIT %(most)s)
+    RETURNING *
+), kept AS (
+    INSERT INTO pgtrickle.pgt_pruned_refreshes AS sums
+    SELECT pgt_id, coalesce(action, ''), status, pgtrickle.duration_bucket(duration_ms), count(*), sum(rows_inserted),
+           sum(rows_deleted), sum(changes_read), coalesce(sum(duration_ms), 0) / 1000
+    FROM gone GROUP BY 1, 2, 3, 4
+    ON CONFLICT (pgt_id, action, status, bucket) DO UPDATE SET
+        refreshes = sums.refreshes + excluded.refreshes, rows_inserted = sums.rows_inserted + excluded.rows_inserted,
+        rows_deleted = sums.rows_deleted + excluded.rows_deleted,
+        changes_read = sums.changes_read + excluded.changes_read, seconds = sums.seconds + excluded.seconds
+)
+SELECT FROM gone
 """
 _REQUESTS: Final = """
 DELETE FROM pgtrickle.pgt_requests WHERE id IN (

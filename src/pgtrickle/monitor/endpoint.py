@@ -1,0 +1,74 @@
+"""The HTTP side of monitoring: /metrics, /healthz and /readyz. Started by `pgtrickle run --metrics-port`.
+
+/healthz answers while the process lives, /readyz says 503 while the database cannot be asked. A scrape always has an
+answer: of a database that is down it says just that (`pgtrickle_up 0`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from socketserver import ThreadingMixIn
+from typing import Final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.types import StartResponse, WSGIEnvironment
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+
+from pgtrickle.errors import EnvironmentProblem
+from pgtrickle.monitor.metrics import CatalogMetrics
+
+LOOPBACK: Final = "127.0.0.1"
+_TEXT: Final = [("Content-Type", "text/plain; charset=utf-8")]
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """A thread a request, none of which keeps the process alive."""
+
+    daemon_threads = True
+
+
+class _Handler(WSGIRequestHandler):
+    """Says nothing of requests: the service's log has one JSON object a line."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
+
+
+def serve(dsn: str, port: int, host: str = LOOPBACK) -> None:
+    """Answer in a thread that ends with the process."""
+    try:
+        server = make_server(host, port, _application(CatalogMetrics(dsn)), _Server, _Handler)
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"{host}:{port} cannot be used for metrics: {error.strerror}",
+            code="PT521",
+            hint="Choose another port, or an address of this machine.",
+        ) from error
+    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+
+
+def _application(metrics: CatalogMetrics) -> Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]:
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    exposition = make_wsgi_app(registry)
+
+    def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "/")
+        if path == "/metrics":
+            found: Iterable[bytes] = exposition(environ, start_response)
+            return found
+        status, body = _status(path, metrics)
+        start_response(status, _TEXT)
+        return [body.encode()]
+
+    return answer
+
+
+def _status(path: str, metrics: CatalogMetrics) -> tuple[str, str]:
+    if path == "/healthz":
+        return "200 OK", "alive\n"
+    if path == "/readyz":
+        problem = metrics.problem()
+        return ("200 OK", "ready\n") if problem is None else ("503 Service Unavailable", f"{problem}\n")
+    return "404 Not Found", "there are /metrics, /healthz and /readyz\n"
