@@ -16,7 +16,9 @@ from pgtrickle.errors import (
 )
 
 if TYPE_CHECKING:
+    __version__: str
     from pgtrickle.api import Trickle, connect
+    from pgtrickle.catalog.reader import StreamTable
     from pgtrickle.refresh.result import RefreshResult
 
 __all__ = [
@@ -26,17 +28,32 @@ __all__ = [
     "RefreshResult",
     "ServerError",
     "StateError",
+    "StreamTable",
     "Trickle",
     "Unsupported",
     "UsageError",
+    "__version__",
     "connect",
 ]
 
 # Loaded when first asked for: Spark's Python workers import this package too, and need none of it.
-_LAZY = {"Trickle": "pgtrickle.api", "connect": "pgtrickle.api", "RefreshResult": "pgtrickle.refresh.result"}
+_LAZY = {
+    "RefreshResult": "pgtrickle.refresh.result",
+    "StreamTable": "pgtrickle.catalog.reader",
+    "Trickle": "pgtrickle.api",
+    "connect": "pgtrickle.api",
+}
 
 
 def __getattr__(name: str) -> object:
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("pgtrickle")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
