@@ -114,6 +114,40 @@ class Trickle:
                 self._drop(stream, cascade=False)
             raise
 
+    def create_or_replace_stream_table(
+        self,
+        name: str,
+        query: str,
+        schedule: str | None = "1m",
+        refresh_mode: str = "AUTO",
+        cdc_mode: str | None = None,
+        initialize: bool = True,
+        diamond_consistency: str | None = None,
+        diamond_schedule_policy: str | None = None,
+    ) -> RefreshResult | None:
+        """Creates a stream table, or alters the one of that name to be as given; None if it was altered."""
+        asked = {
+            "cdc_mode": cdc_mode,
+            "diamond_consistency": diamond_consistency,
+            "diamond_schedule_policy": diamond_schedule_policy,
+        }
+        if not self.exists(name):
+            return self.create_stream_table(
+                name, query, schedule=schedule, refresh_mode=refresh_mode, initialize=initialize, **asked
+            )
+        self.alter_stream_table(name, query=query, schedule=schedule, refresh_mode=refresh_mode, **asked)
+        return None
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a stream table of that name."""
+        try:
+            catalog.resolve(self._connection, name)
+        except StateError as error:
+            if error.code != "PT301":
+                raise
+            return False
+        return True
+
     def alter_stream_table(
         self,
         name: str,
@@ -228,6 +262,13 @@ class Trickle:
         if name is not None:
             return (catalog.resolve(self._connection, name),)
         return catalog.list_tables(self._connection)
+
+    def in_order(self) -> Sequence[StreamTable]:
+        """All stream tables, each after those that it reads; the tables of a circle side by side."""
+        from pgtrickle.scheduler import dag
+
+        place = {pgt_id: place for place, pgt_id in enumerate(dag.read(self._connection).layers())}
+        return sorted(self.status(), key=lambda stream: place.get(stream.pgt_id, len(place)))
 
     def history(self, name: str, max_rows: int = 20) -> Sequence[HistoryRow]:
         """The last refreshes of a stream table, newest first."""

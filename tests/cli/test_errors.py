@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -23,8 +24,9 @@ ORDERS = "SELECT id FROM orders"
         (["create", "t", "--query", "SELECT nothing FROM orders"], 2, "PT1"),
         (["create", "t", "--query", ORDERS, "--schedule", "often"], 2, "PT010"),
         (["create", "t", "--query", ORDERS, "--schedule", "* * * *  99"], 2, "PT012"),
-        (["create", "t", "--query", ORDERS, "--refresh-mode", "SOMETIMES"], 2, "PT006"),
-        (["create", "t", "--query", ORDERS, "--cdc-mode", "magic"], 2, "PT007"),
+        (["create", "t", "--query", ORDERS, "--if-not-exists", "--or-replace"], 2, "PT033"),
+        (["refresh"], 2, "PT032"),
+        (["refresh", "t", "--all"], 2, "PT032"),
         (["create", "nowhere.t", "--query", ORDERS], 2, "PT005"),
         (
             ["create", "t", "--query", "SELECT max(id) OVER () FROM orders", "--refresh-mode", "DIFFERENTIAL"],
@@ -70,6 +72,22 @@ def test_an_unreachable_server_is_three_and_the_password_stays_secret() -> None:
     assert what.startswith("error: PT400: cannot connect")
     assert hint.startswith("hint: ")
     assert "hush" not in told.stderr
+
+
+def test_a_wrong_choice_lists_the_right_ones(call: Call) -> None:
+    told = call("create", "t", "--query", ORDERS, "--refresh-mode", "SOMETIMES")
+    assert told.exit_code == 2
+    assert all(mode in told.stderr.upper() for mode in ("AUTO", "DIFFERENTIAL", "FULL", "IMMEDIATE"))
+
+
+def test_under_json_an_error_is_an_object(call: Call) -> None:
+    call("install")
+    for arguments in (["--json", "drop", "nothing"], ["drop", "--json", "nothing"], ["drop", "nothing", "--json"]):
+        told = call(*arguments)
+        assert (told.exit_code, told.stdout) == (1, "")
+        error = json.loads(told.stderr)["error"]
+        assert error["code"] == "PT301"
+        assert error["hint"]
 
 
 def test_a_role_without_rights_is_three(shop: str) -> None:

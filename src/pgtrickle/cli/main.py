@@ -9,12 +9,13 @@ from typing import Annotated
 import typer
 
 from pgtrickle.cli import database, health, postgres, service, tables
+from pgtrickle.cli.anywhere import OptionsAnywhere
 from pgtrickle.cli.target import Target
 
 app = typer.Typer(
+    cls=OptionsAnywhere,
     help="Stream tables for PostgreSQL: SQL-defined tables, kept fresh incrementally on Apache Spark.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -52,6 +53,8 @@ _VERBS: tuple[Callable[..., None], ...] = (
     tables.alter,
     tables.drop,
     tables.refresh,
+    tables.pause,
+    tables.resume,
     tables.status,
     tables.history,
     tables.explain,

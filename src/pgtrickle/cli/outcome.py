@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
 
 import psycopg
 import typer
@@ -13,6 +16,9 @@ from pgtrickle.errors import EnvironmentProblem, Error, QueryError, ServerError,
 NO = 1  # the answer is no
 USAGE = 2
 UNREACHABLE = 3  # cannot reach or use the server
+
+for_programs: Final[ContextVar[bool]] = ContextVar("for_programs", default=False)
+"""Whether `--json` was given, for errors as well."""
 
 
 def exit_code(error: Error) -> int:
@@ -30,9 +36,18 @@ def reported() -> Iterator[None]:
         yield
     except (Error, psycopg.Error) as raised:
         error = raised if isinstance(raised, Error) else _of_the_server(raised)
-        typer.echo(f"error: {_one_line(str(error))}", err=True)
-        typer.echo(f"hint: {_one_line(error.hint or _what_to_do(error))}", err=True)
+        _print(error, _one_line(error.hint or _what_to_do(error)))
         raise typer.Exit(exit_code(error)) from error
+
+
+def _print(error: Error, hint: str) -> None:
+    """On stderr: two lines for people; under `--json` one line for programs."""
+    if for_programs.get():
+        facts = {"code": error.code, "message": error.message, "at": error.at, "hint": hint}
+        typer.echo(json.dumps({"error": facts}, ensure_ascii=False), err=True)
+        return
+    typer.echo(f"error: {_one_line(str(error))}", err=True)
+    typer.echo(f"hint: {hint}", err=True)
 
 
 def _of_the_server(error: psycopg.Error) -> Error:

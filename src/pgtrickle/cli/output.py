@@ -1,4 +1,7 @@
-"""What a command prints: JSON for programs, a table for people (drawn on a terminal, plain aligned text in a pipe)."""
+"""What a command prints: JSON for programs, a table for people (drawn on a terminal, plain aligned text in a pipe).
+
+A table that is wider than the terminal is shown a row at a time, a line for each value, as psql's `\\x auto` does.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +25,39 @@ def print_json(value: object) -> None:
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], numbers: Sequence[str] = ()) -> None:
     """Rows under a heading; the columns named in `numbers` stand to the right."""
     cells = [[_cell(value) for value in row] for row in rows]
+    console = Console()
+    widths = [max(len(text) for text in column) for column in zip(columns, *cells, strict=True)]
+    if sys.stdout.isatty() and sum(widths) + 3 * len(widths) > console.width:
+        _print_rows(console, columns, cells)
+        return
     if sys.stdout.isatty():
         table = Table(box=box.SIMPLE_HEAD, header_style="bold")
         for column in columns:
             table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
         for line in cells:
             table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in line))
-        Console().print(table)
+        console.print(table)
         return
-    widths = [max(len(text) for text in column) for column in zip(columns, *cells, strict=True)]
     for line in [list(columns), *cells]:
         padded = (
             text.rjust(width) if column in numbers else text.ljust(width)
             for text, width, column in zip(line, widths, columns, strict=True)
         )
         typer.echo("  ".join(padded).rstrip())
+
+
+def _print_rows(console: Console, columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    """A block a row, what is not known left out."""
+    widest = max(len(column) for column in columns)
+    for line in cells:
+        table = Table(box=None, show_header=False, pad_edge=False)
+        table.add_column(style="bold", width=widest, no_wrap=True)
+        table.add_column(overflow="fold")
+        for column, cell in zip(columns, line, strict=True):
+            if cell != _NOTHING:
+                table.add_row(column, Text(cell, style=_STYLES.get(cell, "")))
+        console.print(table)
+        console.print()
 
 
 def age(moment: datetime | None) -> float | None:
@@ -71,9 +92,12 @@ _STYLES = {
 }
 
 
+_NOTHING = "-"
+
+
 def _cell(value: object) -> str:
     if value is None:
-        return "-"
+        return _NOTHING
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, datetime):

@@ -8,6 +8,15 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from pgtrickle.cli.choices import (
+    Consistency,
+    Mode,
+    OptionalCdcMode,
+    OptionalMode,
+    OptionalStatus,
+    Policy,
+    RefreshMode,
+)
 from pgtrickle.cli.outcome import NO, reported
 from pgtrickle.cli.output import age, duration, print_json, print_table
 from pgtrickle.cli.target import AsJson, query_text, target
@@ -20,12 +29,8 @@ if TYPE_CHECKING:
 Name = Annotated[str, typer.Argument(help="The stream table, with or without its schema.")]
 Query = Annotated[str, typer.Option("--query", help="The defining SELECT, or @FILE (@- is stdin).")]
 OptionalQuery = Annotated[str | None, typer.Option("--query", help="A SELECT, or @FILE (@- is stdin).")]
-Consistency = Annotated[
-    str | None, typer.Option("--diamond-consistency", help="Whether its diamond commits together: atomic or none.")
-]
-Policy = Annotated[
-    str | None, typer.Option("--diamond-schedule-policy", help="When its diamond is due: fastest or slowest.")
-]
+OptionalName = Annotated[str | None, typer.Argument(help="The stream table, with or without its schema.")]
+EveryTable = Annotated[bool, typer.Option("--all", help="All stream tables, each after those that it reads.")]
 Json: TypeAlias = dict[str, object]
 
 
@@ -34,30 +39,48 @@ def create(
     name: Name,
     query: Query,
     schedule: Annotated[str, typer.Option(help="5s, 1h30m, a cron expression, or calculated.")] = "1m",
-    refresh_mode: Annotated[str, typer.Option(help="AUTO, DIFFERENTIAL or FULL.")] = "AUTO",
-    cdc_mode: Annotated[str | None, typer.Option(help="auto, trigger or wal; the setting's by default.")] = None,
+    refresh_mode: Mode = RefreshMode.AUTO,
+    cdc_mode: OptionalCdcMode = None,
     initialize: Annotated[bool, typer.Option("--initialize/--no-initialize", help="Populate it now, or later.")] = True,
     diamond_consistency: Consistency = None,
     diamond_schedule_policy: Policy = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Leave a stream table of that name as it is.")
+    ] = False,
+    or_replace: Annotated[
+        bool, typer.Option("--or-replace", help="Alter a stream table of that name to be as given.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Create a stream table and populate it. If that fails, nothing is left behind."""
     with reported():
         text = query_text(query)
+        if if_not_exists and or_replace:
+            raise UsageError(
+                "--if-not-exists and --or-replace exclude each other", code="PT033", hint="give one of them"
+            )
     with target(context).trickle(f"creating {name}", install_catalog=True) as trickle:
-        result = trickle.create_stream_table(
-            name,
-            text,
-            schedule=schedule,
-            refresh_mode=refresh_mode,
-            cdc_mode=cdc_mode,
-            initialize=initialize,
-            diamond_consistency=diamond_consistency,
-            diamond_schedule_policy=diamond_schedule_policy,
-        )
+        existed = trickle.exists(name)
+        if not (existed and if_not_exists):
+            create = trickle.create_or_replace_stream_table if or_replace else trickle.create_stream_table
+            result = create(
+                name,
+                text,
+                schedule=schedule,
+                refresh_mode=refresh_mode,
+                cdc_mode=cdc_mode,
+                initialize=initialize,
+                diamond_consistency=diamond_consistency,
+                diamond_schedule_policy=diamond_schedule_policy,
+            )
+        else:
+            result = None
         stream = trickle.status(name)[0]
     if as_json:
         print_json({**_status(stream), "refresh": None if result is None else _refresh(stream, result)})
+        return
+    if existed:
+        typer.echo(f"{stream} exists already" if if_not_exists else f"replaced {stream}")
         return
     typer.echo(f"created {stream}, maintained by {stream.effective_mode} refreshes")
     if stream.mode_reason and stream.refresh_mode != stream.effective_mode:
@@ -70,9 +93,9 @@ def alter(
     name: Name,
     query: OptionalQuery = None,
     schedule: Annotated[str | None, typer.Option(help="5s, 1h30m, a cron expression, or calculated.")] = None,
-    refresh_mode: Annotated[str | None, typer.Option(help="AUTO, DIFFERENTIAL or FULL.")] = None,
-    status: Annotated[str | None, typer.Option(help="ACTIVE or SUSPENDED.")] = None,
-    cdc_mode: Annotated[str | None, typer.Option(help="auto, trigger or wal; carried out by the service.")] = None,
+    refresh_mode: OptionalMode = None,
+    status: OptionalStatus = None,
+    cdc_mode: OptionalCdcMode = None,
     diamond_consistency: Consistency = None,
     diamond_schedule_policy: Policy = None,
     as_json: AsJson = False,
@@ -123,20 +146,60 @@ def drop(
 
 def refresh(
     context: typer.Context,
-    name: Name,
+    name: OptionalName = None,
     full: Annotated[bool, typer.Option("--full", help="Compute it from scratch.")] = False,
+    every: EveryTable = False,
     as_json: AsJson = False,
 ) -> None:
-    """Bring a stream table up to date now; exit 1 if the refresh was skipped."""
-    with target(context).trickle(f"refreshing {name}") as trickle:
-        result = trickle.refresh_stream_table(name, full=full)
-        stream = trickle.status(name)[0]
+    """Bring a stream table up to date now, or all of them; exit 1 if a refresh was skipped."""
+    with reported():
+        _require_one(name, every=every)
+    with target(context).trickle(f"refreshing {name or 'all'}") as trickle:
+        names = [name] if name is not None else [str(stream) for stream in trickle.in_order()]
+        done = [(trickle.refresh_stream_table(each, full=full), trickle.status(each)[0]) for each in names]
     if as_json:
-        print_json(_refresh(stream, result))
+        told = [_refresh(stream, result) for result, stream in done]
+        print_json(told if every else told[0])
     else:
-        typer.echo(_sentence(result))
-    if result.action == "SKIP":
+        for result, stream in done:
+            typer.echo(f"{stream}: {_sentence(result)}" if every else _sentence(result))
+    if any(result.action == "SKIP" for result, _ in done):
         raise typer.Exit(NO)
+
+
+def pause(
+    context: typer.Context, name: OptionalName = None, every: EveryTable = False, as_json: AsJson = False
+) -> None:
+    """Suspend a stream table, or all of them: they stay as they are until they are resumed."""
+    _set_status(context, name, "SUSPENDED", every=every, as_json=as_json)
+
+
+def resume(
+    context: typer.Context, name: OptionalName = None, every: EveryTable = False, as_json: AsJson = False
+) -> None:
+    """Let the service refresh a stream table again, or all of them; what led to a suspension is forgotten."""
+    _set_status(context, name, "ACTIVE", every=every, as_json=as_json)
+
+
+def _set_status(context: typer.Context, name: str | None, status: str, *, every: bool, as_json: bool) -> None:
+    with reported():
+        _require_one(name, every=every)
+    with target(context).trickle("altering") as trickle:
+        names = [name] if name is not None else [str(stream) for stream in trickle.status()]
+        for each in names:
+            trickle.alter_stream_table(each, status=status)
+        streams = [trickle.status(each)[0] for each in names]
+    if as_json:
+        print_json([_status(stream) for stream in streams])
+        return
+    for stream in streams:
+        typer.echo(f"{stream} is {stream.status}")
+
+
+def _require_one(name: str | None, *, every: bool) -> None:
+    """Either a stream table is named, or all are meant."""
+    if (name is None) != every:
+        raise UsageError("a stream table or --all is needed, and not both", code="PT032", hint="give one of them")
 
 
 def status(

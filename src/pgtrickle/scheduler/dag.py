@@ -109,6 +109,12 @@ class Dag:
         self._require_acyclic(graph)
         return tuple(nx.lexicographical_topological_sort(graph))
 
+    def layers(self) -> tuple[int, ...]:
+        """All stream tables, each after those it reads, and those of a circle side by side."""
+        whole = nx.condensation(self.graph)
+        parts = nx.lexicographical_topological_sort(whole, key=lambda part: min(whole.nodes[part]["members"]))
+        return tuple(pgt_id for part in parts for pgt_id in sorted(whole.nodes[part]["members"]))
+
     @cached_property
     def circles(self) -> tuple[tuple[int, ...], ...]:
         """The stream tables that read each other in a circle, by circle; those that share a table are one."""

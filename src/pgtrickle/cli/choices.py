@@ -1,0 +1,58 @@
+"""The choices of options, as enumerations: the help lists them, and a wrong one is an error that lists them too."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+
+class RefreshMode(StrEnum):
+    """Modes that a stream table can be refreshed in."""
+
+    AUTO = "AUTO"
+    DIFFERENTIAL = "DIFFERENTIAL"
+    FULL = "FULL"
+    IMMEDIATE = "IMMEDIATE"
+
+
+class CdcMode(StrEnum):
+    """Ways of capture that a stream table can ask for."""
+
+    AUTO = "auto"
+    TRIGGER = "trigger"
+    WAL = "wal"
+
+
+class Status(StrEnum):
+    """What the status can be set to."""
+
+    ACTIVE = "ACTIVE"
+    SUSPENDED = "SUSPENDED"
+
+
+class DiamondConsistency(StrEnum):
+    """Whether the tables of a diamond are committed together."""
+
+    ATOMIC = "atomic"
+    NONE = "none"
+
+
+class DiamondSchedulePolicy(StrEnum):
+    """Which of its tables' schedules a diamond follows."""
+
+    FASTEST = "fastest"
+    SLOWEST = "slowest"
+
+
+def _option(help: str, *names: str) -> object:
+    return typer.Option(*names, help=help, case_sensitive=False)
+
+
+Mode = Annotated[RefreshMode, _option("How it is refreshed.")]
+OptionalMode = Annotated[RefreshMode | None, _option("How it is refreshed.")]
+OptionalCdcMode = Annotated[CdcMode | None, _option("How changes are captured; the setting's way by default.")]
+OptionalStatus = Annotated[Status | None, _option("Resume it, or suspend it.")]
+Consistency = Annotated[DiamondConsistency | None, _option("Whether its diamond commits together.")]
+Policy = Annotated[DiamondSchedulePolicy | None, _option("When its diamond is due.")]
