@@ -18,6 +18,11 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from pgtrickle import embedded
+from tests.suite import pytest_addoption as pytest_addoption
+from tests.suite import pytest_collection_modifyitems as pytest_collection_modifyitems
+from tests.suite import pytest_configure as pytest_configure
+from tests.suite import pytest_runtest_setup as pytest_runtest_setup
+from tests.suite import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
