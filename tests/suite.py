@@ -31,7 +31,24 @@ BOTH_VERSIONS = (
 """Where a server's version may matter: what reads its node trees and catalogs, captures, and decodes; and one random
 story. All other tests that can run on 16 do so in a long run."""
 
-HEAVY = ("tests/steps/test_spark.py",)
+HEAVY = (
+    "tests/steps/test_spark.py",
+    "tests/tpch/test_tpch.py",
+    "tests/service/test_killed.py",
+    "tests/service/test_capture.py",
+    "tests/service/test_faults.py",
+    "tests/service/test_life.py",
+    "tests/service/test_ticks.py",
+    "tests/scheduler/test_one_version.py",
+    "tests/refresh/test_random.py",
+    "tests/refresh/test_many_tables.py",
+    "tests/refresh/test_keyed_reads.py",
+    "tests/refresh/test_groups.py",
+    "tests/stories/test_capture.py",
+    "tests/stories/test_lifecycle.py",
+    "tests/refresh/test_large.py",
+    "tests/demo/test_demo.py",
+)
 """The files that take longest, longest first: begun early, none is left for one worker at the end."""
 
 SPLIT = "tests/steps/test_spark.py"
