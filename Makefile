@@ -6,9 +6,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.done
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+WORKERS ?= 2
+LONG := PGTRICKLE_RANDOM_EXAMPLES=30 PGTRICKLE_SOAK_SECONDS=180 PGTRICKLE_DAG_SECONDS=60 PGTRICKLE_TPCH_WINDOWS=20
+FUZZ_MINUTES ?= 30
 UV_COMPILE = uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
-.PHONY: setup demo test check format bench lock clean
+.PHONY: setup demo test test-long fuzz check format bench lock clean
 
 setup: $(STAMP)
 
@@ -26,8 +29,17 @@ $(STAMP): requirements.lock requirements-build.lock pyproject.toml
 demo: setup
 	@$(BIN)/python -m pgtrickle.demo
 
+# The same every time: fixed examples and seeds, and the order of sets too.
 test: setup
-	@$(BIN)/python -m pytest
+	@PYTHONHASHSEED=0 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+
+# Everything: soaks, long random runs, each test on both server versions. Hours.
+test-long: setup
+	@PYTHONHASHSEED=0 $(LONG) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --long
+
+# Explores: random tests with fresh seeds, which it prints. `make fuzz FUZZ_MINUTES=60`, or FUZZ_SEED=… to repeat one.
+fuzz: setup
+	@$(BIN)/python -m tests.fuzz --minutes $(FUZZ_MINUTES) $(if $(FUZZ_SEED),--seed $(FUZZ_SEED))
 
 check: setup
 	@$(BIN)/ruff format --check .

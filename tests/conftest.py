@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import tempfile
 import uuid
@@ -18,6 +19,11 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from pgtrickle import embedded
+from tests.suite import pytest_addoption as pytest_addoption
+from tests.suite import pytest_collection_modifyitems as pytest_collection_modifyitems
+from tests.suite import pytest_configure as pytest_configure
+from tests.suite import pytest_runtest_setup as pytest_runtest_setup
+from tests.suite import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +35,10 @@ FAST = {
     "max_prepared_transactions": 10,
     "max_connections": 200,
 }
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For Spark that lives for minutes: it costs more to optimise its code to the last than that code ever gives back."""
+for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+    os.environ.setdefault(variable, QUICK_JAVA)  # also for the processes that tests start
 
 
 def _remove(directory: Path) -> None:

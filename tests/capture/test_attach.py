@@ -77,7 +77,7 @@ def test_attach_waits_for_a_writer_and_lets_others_through(
         longest = max(longest, time.monotonic() - start)
         time.sleep(0.1)
     assert not done.is_set()
-    assert longest < 1.5
+    assert longest < 10  # else it would wait for the long one, which ends below
     other.commit()
     thread.join(20)
     assert done.is_set()

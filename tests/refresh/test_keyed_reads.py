@@ -48,8 +48,7 @@ def test_a_changed_row_reads_its_keys(database18: str, spark: SparkSession) -> N
         for name, query in EACH.items():
             trickle.create_stream_table(name, query, refresh_mode="DIFFERENTIAL")
         connection.execute("ANALYZE")
-        for window in WINDOWS:
-            assert rows_read(connection, trickle, EACH, window) < BOUND * len(EACH), window
+        assert max(rows_read(connection, trickle, EACH, WINDOWS)) < BOUND * len(EACH)
 
 
 def test_the_joins_of_a_with_query_are_read_once(database18: str, spark: SparkSession) -> None:
@@ -61,7 +60,7 @@ def test_the_joins_of_a_with_query_are_read_once(database18: str, spark: SparkSe
         for name, query in TWICE.items():
             trickle.create_stream_table(name, query, refresh_mode="DIFFERENTIAL")
         connection.execute("ANALYZE")
-        read = rows_read(connection, trickle, TWICE, ["INSERT INTO t VALUES (-1, -5)"])
+        (read,) = rows_read(connection, trickle, TWICE, [["INSERT INTO t VALUES (-1, -5)"]])
         assert PARTNERS * len(TWICE) <= read < (PARTNERS + BOUND) * len(TWICE)
 
 

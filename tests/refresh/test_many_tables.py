@@ -52,8 +52,7 @@ def test_a_changed_row_reads_its_keys(database18: str, spark: SparkSession) -> N
         for name, query in QUERIES.items():
             trickle.create_stream_table(name, query, refresh_mode="DIFFERENTIAL")
         connection.execute("ANALYZE")
-        for window in WINDOWS:
-            assert rows_read(connection, trickle, QUERIES, window) < ROWS, window
+        assert max(rows_read(connection, trickle, QUERIES, WINDOWS)) < ROWS
 
 
 def _fill(connection: db.Connection) -> None:

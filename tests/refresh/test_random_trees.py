@@ -18,7 +18,7 @@ from tests.conftest import fresh_database
 from tests.refresh.oracle import differing
 from tests.refresh.random_queries import TableDefinition, queries, statements
 
-EXAMPLES = int(os.environ.get("PGTRICKLE_RANDOM_EXAMPLES", "60"))
+EXAMPLES = 10 * int(os.environ.get("PGTRICKLE_RANDOM_EXAMPLES", "6"))
 TABLES = [TableDefinition("t0", keyed=True, indexed=True), TableDefinition("t1", keyed=False, indexed=False)]
 
 

@@ -70,7 +70,7 @@ def running(dsn: str, directory: Path, **settings: str) -> Iterator[Running]:
             service.kill()
 
 
-def until(holds: Callable[[], object], what: object, timeout_s: float = 30.0) -> None:
+def until(holds: Callable[[], object], what: object, timeout_s: float = 120.0) -> None:
     """Wait for something to become true."""
     deadline = time.monotonic() + timeout_s
     while not holds():

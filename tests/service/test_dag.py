@@ -145,6 +145,7 @@ def many(database18: str, tmp_path: Path) -> Iterator[Served]:
         yield found
 
 
+@pytest.mark.long
 def test_fifty_tables_under_constant_writes(many: Served) -> None:
     """At any moment, in one transaction: each table is of one snapshot, and so are the arms of each diamond."""
     whole = build(many)

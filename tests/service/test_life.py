@@ -257,9 +257,9 @@ def test_what_comes_to_be_due_is_refreshed_at_once(database18: str, tmp_path: Pa
             service.await_event("settings_read")
             time.sleep(1.2)  # the first look is over
             trickle.alter_stream_table("scheduled", schedule="1s")
-            until(lambda: refreshed() == {"scheduled"}, lambda: service.log, 10)
+            until(lambda: refreshed() == {"scheduled"}, lambda: service.log)
             conn.execute("SELECT pgtrickle.alter_stream_table('resumed', status => 'ACTIVE')")
-            until(lambda: refreshed() == {"scheduled", "resumed"}, lambda: service.log, 10)
+            until(lambda: refreshed() == {"scheduled", "resumed"}, lambda: service.log)
 
 
 def test_sigterm_ends_it_in_the_middle_of_a_refresh(database18: str, tmp_path: Path) -> None:

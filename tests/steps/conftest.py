@@ -1,10 +1,9 @@
-"""A PostgreSQL database for step files: in the server PGTRICKLE_TEST_DSN names, else in an embedded one of its own."""
+"""A PostgreSQL database for step files: in the server PGTRICKLE_TEST_DSN names, else in that of all tests."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
@@ -18,16 +17,10 @@ from tests.conftest import fresh_database
 
 
 @pytest.fixture(scope="session")
-def steps_server() -> Iterator[str]:
+def steps_server(request: pytest.FixtureRequest) -> str:
     """The DSN of a server in which databases can be made."""
     given = os.environ.get("PGTRICKLE_TEST_DSN")
-    if given is not None:
-        yield given
-        return
-    with TemporaryDirectory(prefix="steps-") as data_dir:  # not under pytest's: root's server runs as another account
-        server = embedded.start(data_dir, settings={"fsync": False})
-        yield server.dsn
-        embedded.stop(data_dir)
+    return given if given is not None else str(request.getfixturevalue("server18").dsn)
 
 
 @pytest.fixture(scope="session")

@@ -81,6 +81,7 @@ def test_short_path(path: Path, database_of_steps: str, spark: SparkSession) -> 
     run(read(path), OnSpark(database_of_steps, spark))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", paths()[::5], ids=name)
 def test_short_path_on_16(path: Path, database16_of_steps: str, spark: SparkSession) -> None:
     run(read(path), OnSpark(database16_of_steps, spark))

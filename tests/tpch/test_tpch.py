@@ -25,7 +25,7 @@ from tests.tpch.windows import TABLES, window
 HERE = Path(__file__).parent
 QUERIES = {path.stem: path.read_text() for path in sorted((HERE / "queries").glob("q*.sql"))}
 GENERATOR = Path(sys.executable).with_name("tpchgen-cli")
-WINDOWS = int(os.environ.get("PGTRICKLE_TPCH_WINDOWS", "20"))
+WINDOWS = int(os.environ.get("PGTRICKLE_TPCH_WINDOWS", "6"))
 ROWS = 4
 
 
