@@ -12,7 +12,7 @@ ROUNDS = 5
 
 
 def run(dsn: str) -> Iterator[Figure]:
-    with db.connect(dsn) as connection, pgtrickle.connect(dsn) as trickle:
+    with db.open_session(dsn) as connection, pgtrickle.connect(dsn) as trickle:
         for table in ("plain_events", "captured_events"):
             connection.execute(f"DROP TABLE IF EXISTS {table} CASCADE")
             connection.execute(

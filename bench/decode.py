@@ -35,7 +35,7 @@ COLUMNS = ("id", "account", "kind", "amount", "at")
 
 
 def run(dsn: str) -> Iterator[Figure]:
-    with database(dsn, "bench_decode") as own, db.connect(own) as connection:
+    with database(dsn, "bench_decode") as own, db.open_session(own) as connection:
         buffer = _set_up(connection)
         decoded, received = [], []
         for round_ in range(ROUNDS):

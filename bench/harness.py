@@ -52,7 +52,7 @@ def server() -> Iterator[str]:
 @contextmanager
 def database(dsn: str, name: str) -> Iterator[str]:
     """A database of its own on the same server, dropped afterwards; yields its DSN."""
-    with db.connect(dsn) as admin:
+    with db.open_session(dsn) as admin:
         admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         try:
             yield make_conninfo(dsn, dbname=name)

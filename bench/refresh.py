@@ -27,7 +27,7 @@ WARM_UP = 8
 def run(dsn: str) -> Iterator[Figure]:
     times: dict[int, float] = {}
     for size in SIZES:
-        with db.connect(dsn) as connection, pgtrickle.connect(dsn) as trickle:
+        with db.open_session(dsn) as connection, pgtrickle.connect(dsn) as trickle:
             create_shop(connection, size, CUSTOMERS)
             times[size] = yield from _one_size(connection, trickle, size)
             if size == SIZES[-1]:

@@ -26,7 +26,7 @@ NEVER = "0 0 1 1 *"
 
 
 def run(dsn: str) -> Iterator[Figure]:
-    with db.connect(dsn) as connection, pgtrickle.connect(dsn) as trickle:
+    with db.open_session(dsn) as connection, pgtrickle.connect(dsn) as trickle:
         refreshes = Refreshes(dsn)
         try:
             one = _one(connection, trickle, refreshes)

@@ -63,7 +63,7 @@ def run(dsn: str) -> Iterator[Figure]:
 
 def load(dsn: str, scale: str) -> None:
     """The eight tables with their usual indexes, filled by COPY."""
-    with tempfile.TemporaryDirectory(prefix="pgtrickle-tpch-") as data, db.connect(dsn) as connection:
+    with tempfile.TemporaryDirectory(prefix="pgtrickle-tpch-") as data, db.open_session(dsn) as connection:
         subprocess.run([GENERATOR, "-s", scale, f"--output-dir={data}"], check=True, capture_output=True)
         fill(connection, Path(data))
 
@@ -81,7 +81,7 @@ def fill(connection: Connection, data: Path) -> None:
 
 
 def measure(dsn: str, scale: str) -> Generator[Figure, None, dict[str, Times]]:
-    with db.connect(dsn) as connection, pgtrickle.connect(dsn) as trickle:
+    with db.open_session(dsn) as connection, pgtrickle.connect(dsn) as trickle:
         yield Figure(f"scale {scale}: create and populate all", seconds(lambda: create(connection, trickle)), "s")
         times = by_window(connection, trickle)
         _require_equal(connection)

@@ -75,7 +75,7 @@ class Captured:
 
 @contextmanager
 def _captured(dsn: str) -> Iterator[Captured]:
-    with db.connect(dsn) as connection, pgtrickle.connect(dsn) as trickle:
+    with db.open_session(dsn) as connection, pgtrickle.connect(dsn) as trickle:
         for table in ("plain", "captured", "peer"):
             connection.execute(db.statement(f"CREATE TABLE {table} {_TABLE}"))
             connection.execute(db.statement(f"INSERT INTO {table} {_FILL}(1, {ACCOUNTS}) AS g"))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pgtrickle import db, destination
+from pgtrickle.answers import notes
 from pgtrickle.capture import slot
 from pgtrickle.catalog import health, install
 from pgtrickle.catalog import reader as catalog
@@ -15,7 +17,7 @@ from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.health import Check, SlotHealth
 from pgtrickle.catalog.reader import CdcChange, CdcStatus, HistoryRow, StreamTable
 from pgtrickle.config import Settings
-from pgtrickle.errors import StateError, UsageError
+from pgtrickle.errors import SessionWarning, StateError, UsageError
 from pgtrickle.refresh import circle, circle_rules, define
 from pgtrickle.refresh.account import OTHER_GROUP, UNDER_WAY
 from pgtrickle.refresh.decide import Action
@@ -94,6 +96,7 @@ class Trickle:
         """Creates a stream table, and populates it unless `initialize` is false. On failure nothing is left behind."""
         asked = _of_diamonds(diamond_consistency, diamond_schedule_policy)
         schedule = check_schedule(schedule, self.settings.min_schedule_seconds)
+        self._tell_of_session(name)
         pgt_id = define.create(
             self._connection,
             name,
@@ -164,6 +167,8 @@ class Trickle:
         Another `cdc_mode` is carried out by the service, at its next look."""
         asked = _of_diamonds(diamond_consistency, diamond_schedule_policy)
         stream = catalog.resolve(self._connection, name)
+        if query is not None:
+            self._tell_of_session(name)
         with self._connection.transaction():
             if query is not None or (refresh_mode is not None and refresh_mode.upper() != stream.refresh_mode):
                 # First, since it waits for a refresh under way, which writes to the rows of the catalog that follow.
@@ -201,6 +206,11 @@ class Trickle:
             return
         after = before.with_sources(stream.pgt_id, relids)
         self._require_monotone(stream, next((part for part in after.circles if stream.pgt_id in part), ()))
+
+    def _tell_of_session(self, name: str) -> None:
+        """Says what will not be as it is in the session that defines a table; `explain` says it again."""
+        for note in notes(db.caller(self._connection).settings):
+            warnings.warn(f"{name}: {note}", SessionWarning, stacklevel=3)
 
     def _require_monotone(self, stream: StreamTable, circle_ids: Sequence[int]) -> None:
         """Whether the circle that an altered table is now in, if any, can be refreshed."""

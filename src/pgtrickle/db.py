@@ -2,45 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import re
 import selectors
-from typing import Final, TypeAlias
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.sql import SQL
+from psycopg.pq import TransactionStatus
+from psycopg.sql import SQL, Identifier
 
+from pgtrickle.answers import OF_INTEREST, PINNED, stored
 from pgtrickle.errors import ServerError, UsageError
 
 Connection: TypeAlias = psycopg.Connection[tuple[object, ...]]
 
 OLDEST_SERVER: Final = 14
 
-SESSION_SETTINGS: Final[dict[str, str]] = {
-    # Text forms: lossless and the same in every session, since values travel and compare as text.
-    # (`ISO` alone: the order in which a user's own casts read dates stays the database's.)
-    "DateStyle": "ISO",
-    "IntervalStyle": "postgres",
-    "extra_float_digits": "1",
-    "bytea_output": "hex",
-    "client_encoding": "UTF8",
-    # What we read must be what was committed before each statement, whatever the database's defaults.
-    "default_transaction_isolation": "read committed",
-    "default_transaction_read_only": "off",
-    "default_transaction_deferrable": "off",
-    # A refresh may be long and its reader idle in its transaction: no limit of a role may end it half-way.
-    "statement_timeout": "0",
-    "lock_timeout": "0",
-    "idle_in_transaction_session_timeout": "0",
-    "idle_session_timeout": "0",  # the service's sessions may have nothing to do for long
-    "transaction_timeout": "0",
-    # Our statements are many, long of text and short of work: compiling one costs more than running it.
-    "jit": "off",
-}
-"""What every session sets first, whatever driver opened it. `search_path` is left to the user: it analyses queries."""
-
 OWN_PATH: Final = "pg_catalog, pg_temp"
-"""A path on which no one else can put a function or an operator that fits our calls better than PostgreSQL's own."""
+"""The path of every session of ours: no one else can put a function or an operator on it that fits our calls better
+than PostgreSQL's own. What a user names or defines is read by the user's path (`caller`)."""
 
 LOCK_TIMEOUT: Final = "10s"
 """How long a refresh waits for a table that someone else holds."""
@@ -54,12 +39,25 @@ def connect(
     autocommit: bool = True,
     application_name: str = "pgtrickle",
     connect_timeout: int = 10,
-    own_path: bool = False,
 ) -> Connection:
-    """Open a connection with `SESSION_SETTINGS` in effect; an unreachable server is a ServerError (PT400).
+    """Open a session of ours: under `OWN_PATH`, with what is pinned in effect. An unreachable server is a ServerError
+    (PT400)."""
+    conn = _open(dsn, application_name, connect_timeout)
+    prepare_session(conn)
+    conn.autocommit = autocommit
+    return conn
 
-    `own_path` is for sessions that analyse no user's query, see `OWN_PATH`.
-    """
+
+def open_session(dsn: str, *, autocommit: bool = True, application_name: str = "pgtrickle") -> Connection:
+    """Open a session as a user has it: the login's own search path, but the settings that are pinned. Not for our own
+    statements: whoever may create an operator on that path would have it called."""
+    conn = _open(dsn, application_name, 10)
+    conn.execute(statement(_pinning(PINNED)))
+    conn.autocommit = autocommit
+    return conn
+
+
+def _open(dsn: str, application_name: str, connect_timeout: int) -> Connection:
     try:
         conninfo = conninfo_to_dict(dsn)
     except psycopg.ProgrammingError:
@@ -87,8 +85,6 @@ def connect(
         raise ServerError(
             f"PostgreSQL {version} is too old", code="PT401", hint=f"Use PostgreSQL {OLDEST_SERVER} or newer."
         )
-    prepare_session(conn, own_path=own_path)
-    conn.autocommit = autocommit
     return conn
 
 
@@ -102,19 +98,90 @@ def is_usable(conn: Connection) -> bool:
         return not unread.select(0)
 
 
-def prepare_session(conn: Connection, *, own_path: bool = False) -> None:
-    """Puts `SESSION_SETTINGS` in effect on a session."""
-    conn.execute(statement(session_sql(own_path=own_path)))
+def prepare_session(conn: Connection) -> None:
+    """Makes a session ours: path and pinned settings."""
+    for each in session_sql():
+        conn.execute(statement(each))
 
 
-def session_sql(*, own_path: bool = False) -> str:
-    """The query that does it, for any driver; settings that the server does not know are left out."""
-    settings = {**SESSION_SETTINGS, "search_path": OWN_PATH} if own_path else SESSION_SETTINGS
+def session_sql() -> tuple[str, ...]:
+    """The statements that do it, for any driver. The path comes first: no other statement runs under the login's."""
+    return (f"SET search_path = {OWN_PATH}", _pinning(PINNED))
+
+
+def own_path_dsn(dsn: str) -> str:
+    """`dsn` such that a session begins under `OWN_PATH`: for drivers that ask the server before we can say so."""
+    options = conninfo_to_dict(dsn).get("options") or os.environ.get("PGOPTIONS") or ""
+    return make_conninfo(dsn, options=f"{options} -csearch_path={OWN_PATH.replace(' ', '')}".strip())
+
+
+def _pinning(settings: Mapping[str, str]) -> str:
+    """Settings that the server does not know are left out."""
     values = ", ".join(f"('{name}', '{value}')" for name, value in settings.items())
     return (
-        f"SELECT set_config(s.name, s.value, false) FROM (VALUES {values}) AS s(name, value) "
-        "JOIN pg_catalog.pg_settings AS known ON lower(known.name) = lower(s.name)"
+        f"SELECT pg_catalog.set_config(s.name, s.value, false) FROM (VALUES {values}) AS s(name, value)"
+        " JOIN pg_catalog.pg_settings AS known"
+        " ON pg_catalog.lower(known.name) OPERATOR(pg_catalog.=) pg_catalog.lower(s.name)"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """What a user's session has: by this path names are looked up, and by both the user's query is read."""
+
+    search_path: str
+    settings: Mapping[str, str]
+
+
+_acting_for: WeakKeyDictionary[psycopg.Connection[Any], Caller] = WeakKeyDictionary()
+
+
+@contextmanager
+def acting_for(conn: psycopg.Connection[Any], caller: Caller) -> Iterator[None]:
+    """For a time, what is done on `conn` is done for a user whose session has these."""
+    before = _acting_for.get(conn)
+    _acting_for[conn] = caller
+    try:
+        yield
+    finally:
+        if before is None:
+            del _acting_for[conn]
+        else:
+            _acting_for[conn] = before
+
+
+def caller(conn: psycopg.Connection[Any]) -> Caller:
+    """Whom we act for on `conn`: who was named, or else the login itself, as it is configured. A session that is not
+    ours speaks for itself."""
+    known = _acting_for.get(conn)
+    if known is not None:
+        return known
+    rows = conn.execute(
+        "SELECT s.name, CASE WHEN pg_catalog.current_setting('search_path') OPERATOR(pg_catalog.=) %s"
+        " THEN s.reset_val ELSE s.setting END FROM pg_catalog.pg_settings AS s"
+        " WHERE pg_catalog.lower(s.name) OPERATOR(pg_catalog.=) ANY (%s::pg_catalog.text[])",
+        (OWN_PATH, [name.lower() for name in ("search_path", *OF_INTEREST)]),
+    ).fetchall()
+    found = {str(name): str(value) for name, value in rows}
+    return Caller(found.pop("search_path"), found)
+
+
+def schemas_of(conn: psycopg.Connection[Any], search_path: str) -> list[str]:
+    """The schemas of a user's path, in order: those that exist and that this role may use."""
+    with conn.transaction(force_rollback=True):
+        conn.execute("SELECT pg_catalog.set_config('search_path', %s, true)", (search_path,))
+        row = conn.execute("SELECT pg_catalog.current_schemas(false)::pg_catalog.text[]").fetchone()
+    assert row is not None
+    return list(row[0])
+
+
+def use_settings(conn: psycopg.Connection[Any], settings: Mapping[str, str]) -> None:
+    """Puts the settings that are stored with a stream table in effect, to the end of the transaction that is open. By
+    SET, which takes no snapshot: locks may have to come before that."""
+    assert conn.info.transaction_status is not TransactionStatus.IDLE, "it would not last"
+    each = [SQL("SET LOCAL {} = {}").format(Identifier(name), value) for name, value in stored(settings).items()]
+    if each:
+        conn.execute(SQL("; ").join(each), prepare=False)
 
 
 def statement(sql: str) -> SQL:

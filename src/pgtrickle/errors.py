@@ -70,3 +70,7 @@ class EnvironmentProblem(Error):
     """A part of the machine we need (Java, Spark, the embedded server) is missing or broken."""
 
     code = "PT500"
+
+
+class SessionWarning(UserWarning):
+    """What a table shows is not what the session that defines it would show: a setting is not the same."""

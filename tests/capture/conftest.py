@@ -22,7 +22,7 @@ Bag = Counter[tuple[str | None, ...]]
 
 @pytest.fixture
 def conn(database: str) -> Iterator[Connection]:
-    with db.connect(database) as connection:
+    with db.open_session(database) as connection:
         install(connection)
         yield connection
 
@@ -30,7 +30,7 @@ def conn(database: str) -> Iterator[Connection]:
 @pytest.fixture
 def other(database: str, conn: Connection) -> Iterator[Connection]:
     """A second session, whose transactions the test opens and ends itself."""
-    with db.connect(database) as connection:
+    with db.open_session(database) as connection:
         yield connection
         connection.rollback()
 

@@ -64,7 +64,7 @@ def test_attach_waits_for_a_writer_and_lets_others_through(
     done = threading.Event()
 
     def attach() -> None:
-        with db.connect(database) as mine:
+        with db.open_session(database) as mine:
             triggers.attach(mine, t, ["id", "a"])
         done.set()
 

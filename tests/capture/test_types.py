@@ -126,7 +126,7 @@ def test_stored_generated_column(conn: Connection, follow: Follow, mode: str) ->
 @pytest.mark.parametrize("mode", ["statement", "row"])
 def test_virtual_generated_column(database18: str, mode: str) -> None:
     """Transition tables hold NULL for it, so the capture function computes it."""
-    with db.connect(database18) as conn:
+    with db.open_session(database18) as conn:
         install(conn)
         run(
             conn,

@@ -23,7 +23,7 @@ NEWEST = len(load_migrations())
 
 @pytest.fixture
 def conn(database: str) -> Iterator[Connection]:
-    with db.connect(database) as connection:
+    with db.open_session(database) as connection:
         yield connection
 
 
@@ -56,7 +56,7 @@ def test_concurrent_installs_apply_once(database: str) -> None:
     results: list[InstallResult] = []
 
     def work() -> None:
-        with db.connect(database) as mine:
+        with db.open_session(database) as mine:
             results.append(install(mine))
 
     threads = [threading.Thread(target=work) for _ in range(4)]

@@ -35,7 +35,7 @@ DEFINITION = Definition(
 
 @pytest.fixture
 def conn(database18: str) -> Iterator[Connection]:
-    with db.connect(database18) as connection:
+    with db.open_session(database18) as connection:
         install(connection)
         connection.execute("CREATE TABLE totals (id int)")
         yield connection

@@ -59,7 +59,7 @@ def computing(either_dsn: str, spark: SparkSession) -> Iterator[Place]:
 @contextmanager
 def owned(dsn: str) -> Iterator[str]:
     """The database as a role sees it that owns it, and may do no more than that."""
-    with db.connect(dsn) as admin:
+    with db.open_session(dsn) as admin:
         role = f"owner_{admin.info.dbname}"
         admin.execute(db.statement(f"CREATE ROLE {role} LOGIN PASSWORD 'plain'"))
         admin.execute(db.statement(f"ALTER DATABASE {admin.info.dbname} OWNER TO {role}"))

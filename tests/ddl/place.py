@@ -70,7 +70,7 @@ class Place:
 
     @contextmanager
     def session(self, **parameters: str) -> Iterator[Connection]:
-        with db.connect(make_conninfo(self.dsn, **parameters)) as other:
+        with db.open_session(make_conninfo(self.dsn, **parameters)) as other:
             yield other
 
     @contextmanager
@@ -90,7 +90,7 @@ class Place:
 
 @contextmanager
 def place(dsn: str, spark: SparkSession | None = None) -> Iterator[Place]:
-    with Trickle(dsn, spark=spark, master=NO_SPARK) as trickle, db.connect(dsn) as connection:
+    with Trickle(dsn, spark=spark, master=NO_SPARK) as trickle, db.open_session(dsn) as connection:
         made = Place(dsn, connection, trickle)
         made.run(
             "CREATE TABLE t (id int PRIMARY KEY, v int, w text)",

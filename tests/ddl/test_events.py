@@ -317,7 +317,7 @@ def test_installed_without_where_it_may_not(plain: Place) -> None:
 def test_stream_tables_of_an_older_catalog_are_watched_too(database: str, tmp_path: Path) -> None:
     for each in load_migrations()[:2]:
         (tmp_path / f"{each.version:04}_{each.name}.sql").write_text(each.text, encoding="utf-8")
-    with db.connect(database) as conn:
+    with db.open_session(database) as conn:
         install(conn, directory=tmp_path)
         conn.execute("CREATE TABLE t (id int, v int, w int); CREATE TABLE st (id int)")
         conn.execute(

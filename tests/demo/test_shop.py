@@ -28,7 +28,7 @@ def one(dsn: str, query: str) -> object:
 
 def test_the_demo_shows_every_mode_and_means_it(database18: str) -> None:
     assert {stream.mode for stream in shop.STREAMS} == {"AUTO", "DIFFERENTIAL", "FULL"}
-    with db.connect(database18) as connection:
+    with db.open_session(database18) as connection:
         shop.build(connection)
         for stream in shop.STREAMS:
             with connection.transaction():
@@ -39,7 +39,7 @@ def test_the_demo_shows_every_mode_and_means_it(database18: str) -> None:
 def test_writers_commit_roll_back_and_hold_transactions_open(database18: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writers, "PAUSE", 0.001)
     monkeypatch.setattr(writers, "HELD_OPEN", 1.0)
-    with db.connect(database18) as connection:
+    with db.open_session(database18) as connection:
         shop.build(connection)
     with writing(database18) as at_work:
         deadline = time.monotonic() + 30

@@ -29,7 +29,7 @@ class World:
 
     def __init__(self, dsn: str, spark: SparkSession) -> None:
         self.dsn = dsn
-        self.conn = db.connect(dsn)
+        self.conn = db.open_session(dsn)
         self.trickle = Trickle(dsn, spark=spark)
         self.refresher = Refresher(dsn, Settings(), lambda: spark)
         self.ids: dict[str, int] = {}
@@ -60,7 +60,7 @@ class World:
 
     def differing(self, name: str, at: Tick) -> list[tuple[object, ...]]:
         """Rows of the table, as it is now, and of its query at the tick's snapshot, that the other does not have."""
-        with db.connect(self.dsn) as then:
+        with db.open_session(self.dsn) as then:
             then.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             with then.transaction():
                 then.execute(statement(f"SET TRANSACTION SNAPSHOT '{at.exported}'"))

@@ -43,7 +43,7 @@ class World:
     def __init__(self, dsn: str, spark: SparkSession) -> None:
         self.dsn = dsn
         self.spark = spark
-        self.conn = db.connect(dsn)
+        self.conn = db.open_session(dsn)
         self.trickle = self.connect("-cpg_trickle.allow_circular=on -cpg_trickle.max_fixpoint_iterations=30")
         self.run("CREATE TABLE edge (src int, dst int)")
 

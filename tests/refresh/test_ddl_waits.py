@@ -20,7 +20,7 @@ def test_a_task_does_not_wait_for_ever(database18: str, spark: SparkSession, mon
     altering: list[threading.Thread] = []
 
     def alter() -> None:
-        with db.connect(database18) as conn:
+        with db.open_session(database18) as conn:
             conn.execute("ALTER TABLE customers ADD COLUMN extra int")
 
     def waiting(conn: db.Connection) -> bool:
@@ -33,12 +33,12 @@ def test_a_task_does_not_wait_for_ever(database18: str, spark: SparkSession, mon
         if not altering:
             altering.append(threading.Thread(target=alter, daemon=True))
             altering[0].start()
-            with db.connect(database18) as conn:
+            with db.open_session(database18) as conn:
                 while not waiting(conn):
                     time.sleep(0.02)
         return real(self, *given, **named)  # type: ignore[arg-type]
 
-    with db.connect(database18) as conn, connect(database18, spark=spark) as trickle:
+    with db.open_session(database18) as conn, connect(database18, spark=spark) as trickle:
         conn.execute("CREATE TABLE customers (id int PRIMARY KEY, name text)")
         conn.execute("CREATE TABLE orders (id int PRIMARY KEY, customer int)")
         conn.execute("INSERT INTO customers VALUES (1, 'one')")

@@ -24,7 +24,7 @@ class World:
     """Three tables over two sources and a function; `other` reads the second source."""
 
     def __init__(self, dsn: str, spark: SparkSession) -> None:
-        self.conn = db.connect(dsn)
+        self.conn = db.open_session(dsn)
         self.trickle = Trickle(dsn, spark=spark)
         self.refresher = Refresher(dsn, Settings(), lambda: spark)
         self.ticking, self.looking = tick.connect(dsn), tick.connect(dsn)
@@ -134,7 +134,7 @@ def test_a_source_that_is_not_captured_is_not_quiet(world: World) -> None:
 
 def test_one_that_is_being_refreshed_is_left_alone(world: World) -> None:
     busy = world.streams()["other"]
-    with db.connect(world.trickle.dsn) as another, refresh_lock(another, busy.pgt_id) as locked:
+    with db.open_session(world.trickle.dsn) as another, refresh_lock(another, busy.pgt_id) as locked:
         assert locked
         assert world.look() == (ALL, ALL)
         assert len(world.settled) == 2

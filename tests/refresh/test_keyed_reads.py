@@ -43,7 +43,7 @@ WINDOWS = (
 
 
 def test_a_changed_row_reads_its_keys(database18: str, spark: SparkSession) -> None:
-    with db.connect(database18) as connection, Trickle(database18, spark=spark) as trickle:
+    with db.open_session(database18) as connection, Trickle(database18, spark=spark) as trickle:
         _fill(connection)
         for name, query in EACH.items():
             trickle.create_stream_table(name, query, refresh_mode="DIFFERENTIAL")
@@ -52,7 +52,7 @@ def test_a_changed_row_reads_its_keys(database18: str, spark: SparkSession) -> N
 
 
 def test_the_joins_of_a_with_query_are_read_once(database18: str, spark: SparkSession) -> None:
-    with db.connect(database18) as connection, Trickle(database18, spark=spark) as trickle:
+    with db.open_session(database18) as connection, Trickle(database18, spark=spark) as trickle:
         _fill(connection)
         partners = f"SELECT -5, g % 7 FROM generate_series(1, {PARTNERS}) AS g"
         connection.execute(db.statement(f"INSERT INTO r {partners}"))

@@ -24,7 +24,7 @@ BUSY = (
 
 def test_large_windows(database18: str, spark: SparkSession) -> None:
     changed = SMALL_CHANGES + 5_000
-    with db.connect(database18) as connection, Trickle(database18, spark=spark) as trickle:
+    with db.open_session(database18) as connection, Trickle(database18, spark=spark) as trickle:
         connection.execute("CREATE TABLE customers (id int PRIMARY KEY, name text, region int)")
         connection.execute("CREATE TABLE orders (id int PRIMARY KEY, customer int, amount numeric)")
         connection.execute(

@@ -47,7 +47,7 @@ WINDOWS = (
 
 
 def test_a_changed_row_reads_its_keys(database18: str, spark: SparkSession) -> None:
-    with db.connect(database18) as connection, Trickle(database18, spark=spark) as trickle:
+    with db.open_session(database18) as connection, Trickle(database18, spark=spark) as trickle:
         _fill(connection)
         for name, query in QUERIES.items():
             trickle.create_stream_table(name, query, refresh_mode="DIFFERENTIAL")

@@ -49,7 +49,7 @@ def test_equals_postgres(story: Story, playground: str, spark: SparkSession) -> 
     tables, before, asked, windows = story
     schema = f"r_{uuid4().hex[:10]}"
     dsn = make_conninfo(playground, options=f"-csearch_path={schema}")
-    with db.connect(dsn) as connection:
+    with db.open_session(dsn) as connection:
         connection.execute(f"CREATE SCHEMA {schema}")
         for table in tables:
             connection.execute(table.ddl)

@@ -39,7 +39,7 @@ def test_the_tree_gives_what_the_query_gives(query: str, before: list[str], tabl
 
 @pytest.fixture(scope="module")
 def tables(server18: embedded.Server) -> Iterator[db.Connection]:
-    with fresh_database(server18) as dsn, db.connect(dsn) as connection:
+    with fresh_database(server18) as dsn, db.open_session(dsn) as connection:
         for table in TABLES:
             connection.execute(table.ddl)
         yield connection

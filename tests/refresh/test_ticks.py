@@ -275,7 +275,7 @@ def stacks(draw: st.DrawFn) -> Stack:
 def test_stacks_are_of_one_snapshot(stack: Stack, playground: str, spark: SparkSession) -> None:
     schema = f"r_{uuid4().hex[:10]}"
     dsn = make_conninfo(playground, options=f"-csearch_path={schema}")
-    with db.connect(dsn) as admin, pytest.MonkeyPatch.context() as patch:
+    with db.open_session(dsn) as admin, pytest.MonkeyPatch.context() as patch:
         admin.execute(statement(f"CREATE SCHEMA {schema}"))
         if stack.large:
             patch.setattr(plan, "SMALL_CHANGES", -1)

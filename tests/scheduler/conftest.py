@@ -30,7 +30,7 @@ class World:
 
     @contextmanager
     def session(self, role: str) -> Iterator[Connection]:
-        with db.connect(self.dsn_of(role)) as connection:
+        with db.open_session(self.dsn_of(role)) as connection:
             yield connection
 
     def dsn_of(self, role: str) -> str:
@@ -58,7 +58,7 @@ def roles(server: embedded.Server) -> Iterator[tuple[str, str, str]]:
 
 @pytest.fixture
 def world(roles: tuple[str, str, str], database: str) -> Iterator[World]:
-    with db.connect(database) as admin:
+    with db.open_session(database) as admin:
         install(admin)
         found = World(database, admin, *roles)
         found.run(

@@ -18,7 +18,7 @@ from pgtrickle.scheduler import dag, diamonds
 @pytest.fixture
 def trickle(database: str) -> Iterator[Trickle]:
     """orders → paid, refunded → balance, and one table that reads something else."""
-    with db.connect(database) as connection:
+    with db.open_session(database) as connection:
         connection.execute("CREATE TABLE orders (id int PRIMARY KEY, amount int)")
         connection.execute("CREATE TABLE other (id int PRIMARY KEY)")
     with Trickle(database) as found:

@@ -40,7 +40,7 @@ class World:
 @pytest.fixture
 def world(database18: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(Refreshes, "_session", lambda self: spark)
-    with db.connect(database18) as conn, connect(database18, spark=spark) as trickle:
+    with db.open_session(database18) as conn, connect(database18, spark=spark) as trickle:
         rounds = Refreshes(database18)
         conn.execute("CREATE TABLE t (id int PRIMARY KEY, v int)")
         conn.execute("INSERT INTO t SELECT g, g FROM generate_series(1, 20) g")

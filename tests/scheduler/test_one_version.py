@@ -49,7 +49,7 @@ class Reader:
 
     def _look(self) -> None:
         try:
-            with db.connect(self.dsn) as conn:
+            with db.open_session(self.dsn) as conn:
                 conn.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
                 while not self._end.is_set():
                     with conn.transaction():
@@ -124,7 +124,7 @@ class World:
 @pytest.fixture
 def world(database18: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(Refreshes, "_session", lambda self: spark)
-    with db.connect(database18) as conn, connect(database18, spark=spark) as trickle:
+    with db.open_session(database18) as conn, connect(database18, spark=spark) as trickle:
         made = World(database18, conn, trickle, Refreshes(database18), Reader(database18))
         made.run(
             "CREATE TABLE base (id int PRIMARY KEY, n int, version int)",

@@ -9,7 +9,7 @@ from pgtrickle.scheduler.recovery import Recovered, recover
 
 
 def test_what_is_under_way_is_left_alone_until_it_is_not(database18: str) -> None:
-    with connect(database18) as trickle, db.connect(database18) as conn, db.connect(database18) as other:
+    with connect(database18) as trickle, db.open_session(database18) as conn, db.connect(database18) as other:
         conn.execute("CREATE TABLE t (id int)")
         for name in ("dead", "alive"):
             trickle.create_stream_table(name, "SELECT id FROM t", initialize=False)

@@ -72,7 +72,7 @@ def test_good_schedules_are_taken(world: World) -> None:
 
 
 def test_a_request_is_part_of_its_transaction_and_wakes_the_service(world: World) -> None:
-    with world.session(world.ann) as ann, db.connect(world.dsn) as service:
+    with world.session(world.ann) as ann, db.open_session(world.dsn) as service:
         service.execute("LISTEN pg_trickle_wake")
         ann.execute('SET search_path = "$user", public')
         with ann.transaction(force_rollback=True):

@@ -116,7 +116,7 @@ def test_a_failure_is_the_requests_and_the_next_goes_on(totals: World) -> None:
 
 def test_one_service_at_a_time(totals: World) -> None:
     ask(totals, "refresh_stream_table('totals')")
-    with db.connect(totals.dsn) as other:
+    with db.open_session(totals.dsn) as other:
         other.execute("SELECT pg_advisory_lock(hashtextextended('pgtrickle requests', 0))")
         assert carry_out(totals.admin, Recorder()) == 0
         other.execute("SELECT pg_advisory_unlock(hashtextextended('pgtrickle requests', 0))")
@@ -151,7 +151,7 @@ def test_a_request_that_kills_the_service_again_and_again_has_failed(totals: Wor
 
 def test_a_lost_connection_leaves_the_request_to_the_next(totals: World) -> None:
     number = ask(totals, "refresh_stream_table('totals')")
-    with db.connect(totals.dsn) as service:
+    with db.open_session(totals.dsn) as service:
 
         class Cut(Recorder):
             def refresh_stream_table(self, name: str) -> RefreshResult:

@@ -25,7 +25,7 @@ def test_what_is_old_goes_but_for_the_last(database18: str) -> None:
             "'seldom', 'COMPLETED', interval '300 days', 130",
         ]
     )
-    with connect(database18) as trickle, db.connect(database18) as conn:
+    with connect(database18) as trickle, db.open_session(database18) as conn:
         conn.execute("CREATE TABLE t (id int)")
         for name in ("busy", "seldom"):
             trickle.create_stream_table(name, "SELECT id FROM t", initialize=False)
@@ -62,7 +62,7 @@ def test_what_is_old_goes_but_for_the_last(database18: str) -> None:
 
 
 def test_it_is_done_seldom(database18: str) -> None:
-    with connect(database18), db.connect(database18) as conn:
+    with connect(database18), db.open_session(database18) as conn:
         seldom = Retention()
         seldom.keep(conn)
         conn.execute("DROP TABLE pgtrickle.pgt_requests CASCADE")  # whoever asks for it now fails

@@ -23,7 +23,7 @@ class Served:
     def __init__(self, dsn: str, service: Running) -> None:
         self.dsn = dsn
         self.service = service
-        self.conn = db.connect(dsn)
+        self.conn = db.open_session(dsn)
         self.until(lambda: self.one("SELECT to_regclass('pgtrickle.pgt_requests')"), "the catalog")
         self.queries: dict[str, str] = {}
 
@@ -99,7 +99,7 @@ class Ear:
     """Alerts, from the moment it was made."""
 
     def __init__(self, dsn: str) -> None:
-        self._conn: psycopg.Connection[tuple[object, ...]] = db.connect(dsn)
+        self._conn: psycopg.Connection[tuple[object, ...]] = db.open_session(dsn)
         self._conn.execute("LISTEN pg_trickle_alert")
         self._heard: list[dict[str, object]] = []
 

@@ -97,7 +97,7 @@ def drop_slot(made: World) -> None:
 
 
 def test_a_source_moves_to_the_wal_by_itself_under_writes(database: str, tmp_path: Path) -> None:
-    with world(database) as made, db.connect(database) as listener:
+    with world(database) as made, db.open_session(database) as listener:
         listener.execute("LISTEN pg_trickle_cdc_transition; LISTEN pg_trickle_alert")
         with running(database, tmp_path) as service, writing(database):
             await_mode(made, "WAL", service)
@@ -312,7 +312,7 @@ def test_a_slot_that_a_killed_service_left_is_removed_at_the_next_start(made: Wo
 
 def test_alerts_are_raised_once(made: World, tmp_path: Path) -> None:
     settings = {"slot_lag_warning_threshold_mb": "1", "buffer_growth_warning_rows": "1000"}
-    with running(made.dsn, tmp_path, **settings) as service, db.connect(made.dsn) as listener:
+    with running(made.dsn, tmp_path, **settings) as service, db.open_session(made.dsn) as listener:
         await_mode(made, "WAL", service)
         listener.execute("LISTEN pg_trickle_alert")
         with made.conn.transaction():

@@ -104,7 +104,7 @@ def repeating(dsn: str, work: object, threads: int) -> Iterator[list[BaseExcepti
 
     def run() -> None:
         try:
-            with db.connect(dsn) as conn:
+            with db.open_session(dsn) as conn:
                 while not stop.is_set():
                     work(conn)
         except BaseException as error:  # noqa: BLE001 - raised below

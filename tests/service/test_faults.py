@@ -199,7 +199,7 @@ def test_the_server_crashes(own: embedded.Server, here: Served) -> None:
     until(lambda: not Path(f"/proc/{postmaster}").exists(), "the server's end")
     embedded.start(own.data_dir, settings=FAST)
     here.conn.close()
-    here.conn = db.connect(here.dsn)
+    here.conn = db.open_session(here.dsn)
     here.run("SET search_path = the_server_crashes", "UPDATE t SET k = 7 WHERE id = 20")
     here.service.await_event("lease_taken", times=2)
     all_is_well(here)

@@ -38,7 +38,7 @@ def ask(made: World, *arguments: str) -> tuple[int, str]:
 
 def problems(made: World) -> set[tuple[str, str, str]]:
     """In a session of its own, which sees what was set for the database."""
-    with db.connect(made.dsn) as conn:
+    with db.open_session(made.dsn) as conn:
         return {(each.check_name, each.severity, each.detail) for each in health(conn) if each.severity != "OK"}
 
 

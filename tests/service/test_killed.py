@@ -88,7 +88,7 @@ class Writers:
 
     def _write(self, dsn: str) -> None:
         try:
-            with db.connect(dsn) as conn:
+            with db.open_session(dsn) as conn:
                 while not self._stop.is_set():
                     self._go.wait()
                     with self._busy:
@@ -120,7 +120,7 @@ def many_changes(conn: db.Connection) -> None:
 
 
 def nothing_half_done(dsn: str) -> None:
-    with db.connect(dsn) as conn:
+    with db.open_session(dsn) as conn:
         conn.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         with conn.transaction():
             assert conn.execute(statement(BROKEN)).fetchall() == []

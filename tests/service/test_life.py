@@ -76,7 +76,7 @@ def await_mode(made: World, mode: str, service: Running) -> None:
 
 def reconnect(made: World) -> None:
     made.conn.close()
-    made.conn = db.connect(made.dsn)
+    made.conn = db.open_session(made.dsn)
     made.conn.execute("SET synchronous_commit = on")
 
 
@@ -177,7 +177,7 @@ def test_sigterm_ends_it_and_all_of_it(made18: World, tmp_path: Path) -> None:
 
 def test_sigint_ends_it_in_the_middle_of_a_step_that_waits(made18: World, tmp_path: Path) -> None:
     """Making a slot waits for open transactions. The server must not go on waiting when the service is gone."""
-    with db.connect(made18.dsn, autocommit=False) as other:
+    with db.open_session(made18.dsn, autocommit=False) as other:
         other.execute("SELECT pg_current_xact_id()")
         with running(made18.dsn, tmp_path) as service:
             made18.await_true(
@@ -194,7 +194,7 @@ def test_sigint_ends_it_in_the_middle_of_a_step_that_waits(made18: World, tmp_pa
 
 def test_what_is_due_is_refreshed_unless_paused(database18: str, tmp_path: Path) -> None:
     """On an empty source a stream table is populated without any work, and Spark is not needed."""
-    with connect(database18) as trickle, db.connect(database18) as conn:
+    with connect(database18) as trickle, db.open_session(database18) as conn:
         conn.execute("CREATE TABLE t (id int PRIMARY KEY)")
         for name, query in (("a", "SELECT id FROM t"), ("b", "SELECT id FROM a"), ("off", "SELECT id FROM t")):
             trickle.create_stream_table(name, query, schedule="1s", initialize=False)
@@ -240,7 +240,7 @@ def test_what_is_due_is_refreshed_unless_paused(database18: str, tmp_path: Path)
 
 def test_what_comes_to_be_due_is_refreshed_at_once(database18: str, tmp_path: Path) -> None:
     """The next look is an hour away: another schedule, or status, has the service look when it is committed."""
-    with connect(database18) as trickle, db.connect(database18) as conn:
+    with connect(database18) as trickle, db.open_session(database18) as conn:
         conn.execute("CREATE TABLE t (id int PRIMARY KEY)")
         for name in ("scheduled", "resumed", "other"):
             trickle.create_stream_table(name, "SELECT id FROM t", schedule="1h" if name != "resumed" else "1s")
@@ -264,7 +264,7 @@ def test_what_comes_to_be_due_is_refreshed_at_once(database18: str, tmp_path: Pa
 
 def test_sigterm_ends_it_in_the_middle_of_a_refresh(database18: str, tmp_path: Path) -> None:
     """One that waits for a lock. The table after it is not begun any more."""
-    with connect(database18) as trickle, db.connect(database18) as conn:
+    with connect(database18) as trickle, db.open_session(database18) as conn:
         conn.execute("CREATE TABLE t (id int PRIMARY KEY)")
         for name in ("a", "b"):
             trickle.create_stream_table(name, "SELECT id FROM t", schedule="1s", initialize=False)
@@ -301,7 +301,7 @@ def test_a_wrong_start_is_told_and_ends(database18: str) -> None:
     code, said = start("postgresql://someone:secret@127.0.0.1:1/nothing")
     assert (code, "secret" in said) == (3, False)
     assert said.splitlines()[-1].startswith("hint: Check that the server runs")
-    with connect(database18), db.connect(database18) as conn:
+    with connect(database18), db.open_session(database18) as conn:
         conn.execute("INSERT INTO pgtrickle.pgt_migrations (version, name, checksum) VALUES (99, 'later', '')")
     code, said = start(database18)
     assert code == 1

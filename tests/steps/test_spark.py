@@ -27,7 +27,7 @@ class OnSpark:
     """A stream table of the view, refreshed after each step."""
 
     def __init__(self, dsn: str, spark: SparkSession) -> None:
-        self.connection = db.connect(dsn)
+        self.connection = db.open_session(dsn)
         self.dsn = dsn
         self.spark = spark
         self.trickle: Trickle | None = None

@@ -139,7 +139,7 @@ class Story:
     @contextmanager
     def session(self, **parameters: str) -> Iterator[Connection]:
         """Another session, whose transactions the test begins and ends itself."""
-        with db.connect(make_conninfo(self.dsn, **parameters)) as other:
+        with db.open_session(make_conninfo(self.dsn, **parameters)) as other:
             yield other
 
 
@@ -150,5 +150,5 @@ def texts(connection: Connection, query: str) -> Counter[str]:
 
 @contextmanager
 def telling(dsn: str, spark: SparkSession | None) -> Iterator[Story]:
-    with db.connect(dsn) as connection, Trickle(dsn, spark=spark) as trickle:
+    with db.open_session(dsn) as connection, Trickle(dsn, spark=spark) as trickle:
         yield Story(dsn, connection, trickle)

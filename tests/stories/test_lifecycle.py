@@ -334,7 +334,7 @@ def test_uninstalling(told: Story, dropped: bool) -> None:
 @pytest.fixture
 def plain_role(database18: str) -> Iterator[str]:
     """A role that may log in and nothing else; it belongs to the server, so it goes at the end."""
-    with db.connect(database18) as admin:
+    with db.open_session(database18) as admin:
         name = f"plain_{admin.info.dbname}"
         admin.execute(db.statement(f"CREATE ROLE {name} LOGIN PASSWORD 'plain'"))
         try:
@@ -347,7 +347,7 @@ def plain_role(database18: str) -> Iterator[str]:
 
 def test_no_superuser_anywhere(database18: str, plain_role: str, spark: SparkSession) -> None:
     """A role that owns the database, and nothing else, can do all there is to do."""
-    with db.connect(database18) as admin:
+    with db.open_session(database18) as admin:
         admin.execute(db.statement(f"ALTER DATABASE {admin.info.dbname} OWNER TO {plain_role}"))
     with telling(make_conninfo(database18, user=plain_role, password="plain"), spark) as told:
         assert told.value("SELECT current_setting('is_superuser')") == "off"

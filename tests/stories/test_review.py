@@ -16,7 +16,7 @@ from tests.refresh.oracle import differing
 
 
 def test_a_lost_trigger_is_noticed_by_every_consumer(database18: str, spark: SparkSession) -> None:
-    with db.connect(database18) as connection, Trickle(database18, spark=spark) as trickle:
+    with db.open_session(database18) as connection, Trickle(database18, spark=spark) as trickle:
         connection.execute("CREATE TABLE d (id int)")
         for name in ("x", "y"):
             trickle.create_stream_table(name, "SELECT id FROM d", refresh_mode="DIFFERENTIAL")
@@ -29,7 +29,7 @@ def test_a_lost_trigger_is_noticed_by_every_consumer(database18: str, spark: Spa
 
 
 def test_a_column_rewritten_in_its_own_type_is_noticed(database18: str, spark: SparkSession) -> None:
-    with db.connect(database18) as connection, Trickle(database18, spark=spark) as trickle:
+    with db.open_session(database18) as connection, Trickle(database18, spark=spark) as trickle:
         connection.execute("CREATE TABLE d AS SELECT generate_series(1, 3) AS id")
         trickle.create_stream_table("x", "SELECT id FROM d", refresh_mode="DIFFERENTIAL")
         connection.execute("ALTER TABLE d ALTER COLUMN id TYPE int USING id * 10")
@@ -43,7 +43,7 @@ def test_a_database_with_repeatable_read_as_default(
     """Nested aggregates land twice; the second landing must be seen by a transaction that began before it."""
     monkeypatch.setattr(plan, "SMALL_CHANGES", -1)
     query = "SELECT n, count(*) AS c FROM (SELECT k, count(*) AS n FROM a JOIN b USING (k) GROUP BY k) q GROUP BY n"
-    with db.connect(database18) as connection:
+    with db.open_session(database18) as connection:
         connection.execute(
             "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = %L',"
             " current_database(), 'repeatable read'); END $$"
@@ -60,7 +60,7 @@ def test_a_database_with_repeatable_read_as_default(
 
 def test_a_type_whose_equality_is_not_on_the_search_path(database18: str, spark: SparkSession) -> None:
     """GROUP BY uses the type's own equality; so must the search for a group's state."""
-    with db.connect(database18) as connection, Trickle(database18, spark=spark) as trickle:
+    with db.open_session(database18) as connection, Trickle(database18, spark=spark) as trickle:
         connection.execute("CREATE SCHEMA ext")
         connection.execute("CREATE TYPE ext.pair AS (v text)")
         connection.execute(
@@ -95,7 +95,7 @@ def test_a_type_whose_equality_is_not_on_the_search_path(database18: str, spark:
 def test_a_computed_nan_can_be_deleted(database18: str, spark: SparkSession) -> None:
     """PostgreSQL's own NaN from infinities has another sign bit than one that was read from text."""
     query = "SELECT g, sum(v) AS s FROM f GROUP BY g"
-    with db.connect(database18) as connection, Trickle(database18, spark=spark) as trickle:
+    with db.open_session(database18) as connection, Trickle(database18, spark=spark) as trickle:
         connection.execute("CREATE TABLE f (g int, v float8)")
         connection.execute("INSERT INTO f VALUES (1, 'inf'), (1, '-inf')")
         trickle.create_stream_table("x", query, refresh_mode="DIFFERENTIAL")
@@ -115,7 +115,7 @@ def test_a_union_of_aggregates_is_never_scanned_for_a_delta(
         "SELECT t.k, u.n FROM t JOIN (SELECT k, count(*) AS n FROM a GROUP BY k"
         " UNION ALL SELECT k, count(*) FROM b GROUP BY k) u ON u.k = t.k"
     )
-    with db.connect(database18) as connection, Trickle(database18, spark=spark) as trickle:
+    with db.open_session(database18) as connection, Trickle(database18, spark=spark) as trickle:
         for name in "tab":
             connection.execute(f"CREATE TABLE {name} AS SELECT g % 3 AS k FROM generate_series(1, 7) AS g")
         trickle.create_stream_table("x", query, refresh_mode="DIFFERENTIAL")
@@ -128,7 +128,7 @@ def test_a_union_of_aggregates_is_never_scanned_for_a_delta(
 def test_rows_that_never_met_cannot_fail_an_auto_table(database18: str, spark: SparkSession) -> None:
     """The delta joins each side's change with the other; a division by zero there is not in the present."""
     query = "SELECT l.id, l.x / r.y AS q FROM l JOIN r ON l.k = r.k"
-    with db.connect(database18) as connection, Trickle(database18, spark=spark) as trickle:
+    with db.open_session(database18) as connection, Trickle(database18, spark=spark) as trickle:
         connection.execute(
             "CREATE TABLE l AS SELECT 1 AS id, 1 AS k, 10 AS x UNION ALL SELECT g, 9, 1 FROM generate_series(10, 99) g"
         )
@@ -147,7 +147,7 @@ def test_rows_that_never_met_cannot_fail_an_auto_table(database18: str, spark: S
 
 
 def test_full_reads_what_cannot_be_locked(database18: str, spark: SparkSession) -> None:
-    with db.connect(database18) as connection, Trickle(database18, spark=spark) as trickle:
+    with db.open_session(database18) as connection, Trickle(database18, spark=spark) as trickle:
         connection.execute("CREATE TABLE d AS SELECT generate_series(1, 3) AS id")
         connection.execute("CREATE MATERIALIZED VIEW mv AS SELECT id FROM d")
         trickle.create_stream_table("x", "SELECT id FROM mv")
@@ -173,7 +173,7 @@ def test_altering_waits_for_the_refresh_under_way(
 
     old, new = "SELECT id FROM d WHERE id <= 2", "SELECT id FROM d WHERE id > 2"
     with (
-        db.connect(database18) as connection,
+        db.open_session(database18) as connection,
         Trickle(database18, spark=spark) as one,
         Trickle(database18, spark=spark) as other,
     ):
@@ -192,7 +192,7 @@ def test_altering_waits_for_the_refresh_under_way(
 
 
 def test_a_suspended_table_stays_suspended(database18: str, spark: SparkSession) -> None:
-    with db.connect(database18) as connection, Trickle(database18, spark=spark) as trickle:
+    with db.open_session(database18) as connection, Trickle(database18, spark=spark) as trickle:
         connection.execute("CREATE TABLE d (id int)")
         trickle.create_stream_table("x", "SELECT id FROM d", refresh_mode="DIFFERENTIAL")
         trickle.alter_stream_table("x", status="SUSPENDED")
@@ -208,7 +208,7 @@ def test_a_table_that_is_not_as_its_state_has_it_is_computed_anew(database18: st
         " FROM (SELECT t.id, t.k, (SELECT max(r.n) FROM r WHERE r.k = t.k) AS m FROM t) AS x"
         " LEFT JOIN r AS y ON y.k = x.k"
     )
-    with db.connect(database18) as connection, Trickle(database18, spark=spark) as trickle:
+    with db.open_session(database18) as connection, Trickle(database18, spark=spark) as trickle:
         connection.execute("CREATE TABLE t AS SELECT g AS id, 1 AS k FROM generate_series(1, 2) AS g")
         connection.execute("CREATE TABLE r (id int, k int, n numeric)")
         trickle.create_stream_table("x", query, refresh_mode="DIFFERENTIAL")
@@ -227,7 +227,7 @@ def test_a_table_that_is_not_as_its_state_has_it_is_computed_anew(database18: st
     ids=["groups", "firsts"],
 )
 def test_state_that_another_version_kept_is_made_anew(database18: str, spark: SparkSession, query: str) -> None:
-    with db.connect(database18) as connection:
+    with db.open_session(database18) as connection:
         connection.execute("CREATE TABLE t AS SELECT g AS id, g % 3 AS k FROM generate_series(1, 9) AS g")
         with Trickle(database18, spark=spark) as trickle:
             trickle.create_stream_table("x", query, refresh_mode="DIFFERENTIAL")

@@ -32,7 +32,7 @@ ROWS = 4
 @pytest.fixture(scope="module")
 def schema(server18: embedded.Server) -> Iterator[str]:
     """A database with the eight tables, empty."""
-    with fresh_database(server18) as dsn, db.connect(dsn) as connection:
+    with fresh_database(server18) as dsn, db.open_session(dsn) as connection:
         connection.execute(db.statement((HERE / "schema.sql").read_text()))
         connection.execute(db.statement((HERE / "indexes.sql").read_text()))
         yield dsn
@@ -43,7 +43,7 @@ def loaded(schema: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The database with its rows."""
     data = tmp_path_factory.mktemp("tpch")
     subprocess.run([GENERATOR, "-s", "0.01", f"--output-dir={data}"], check=True, capture_output=True)
-    with db.connect(schema) as connection, connection.cursor() as cursor:
+    with db.open_session(schema) as connection, connection.cursor() as cursor:
         for table in TABLES:
             with cursor.copy(db.statement(f"COPY {table.name} FROM STDIN (DELIMITER '|')")) as copy:
                 for line in (data / f"{table.name}.tbl").read_text().splitlines():
@@ -54,14 +54,14 @@ def loaded(schema: str, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize("name", QUERIES)
 def test_every_query_has_a_tree(name: str, schema: str) -> None:
-    with db.connect(schema) as connection:
+    with db.open_session(schema) as connection:
         compiled = compile_query(connection, QUERIES[name])
     assert compiled.refusal is None
     assert compiled.tree is not None
 
 
 def test_all_queries_follow_all_tables(loaded: str, spark: SparkSession) -> None:
-    with db.connect(loaded) as connection, Trickle(make_conninfo(loaded), spark=spark) as trickle:
+    with db.open_session(loaded) as connection, Trickle(make_conninfo(loaded), spark=spark) as trickle:
         for name, query in QUERIES.items():
             trickle.create_stream_table(name, query, refresh_mode="DIFFERENTIAL")
         for number in range(WINDOWS):

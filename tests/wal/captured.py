@@ -143,7 +143,7 @@ class Wal:
 
 @contextmanager
 def prepared(dsn: str) -> Iterator[Wal]:
-    with db.connect(dsn) as conn:
+    with db.open_session(dsn) as conn:
         install(conn)
         slot = f"pgtrickle_{db.scalar(conn, 'SELECT oid::text FROM pg_database WHERE datname = current_database()')}"
         conn.execute(sql.SQL("CREATE PUBLICATION {}").format(sql.Identifier(slot)))

@@ -28,7 +28,7 @@ def made18(database18: str) -> Iterator[World]:
 @pytest.fixture
 def other(database: str) -> Iterator[Connection]:
     """A second session, whose transactions the test opens and ends itself."""
-    with db.connect(database) as connection:
+    with db.open_session(database) as connection:
         yield connection
         connection.rollback()
 

@@ -23,7 +23,7 @@ LOST = 3
 
 
 def main(dsn: str) -> None:
-    with db.connect(dsn) as conn:
+    with db.open_session(dsn) as conn:
         while slot.inspect(conn).state is not SlotState.ALIVE:
             time.sleep(0.02)
         name = slot.name(conn)

@@ -193,7 +193,7 @@ def test_many_writers_and_a_decoder_that_comes_and_goes(wal18: Wal) -> None:
     done = threading.Event()
 
     def write(number: int) -> None:
-        with db.connect(wal18.dsn) as conn:
+        with db.open_session(wal18.dsn) as conn:
             at = 0
             while not done.is_set():
                 at += 1

@@ -37,7 +37,7 @@ FACTS = {
 
 @pytest.fixture
 def conn(database: str) -> Iterator[Connection]:
-    with db.connect(database) as connection:
+    with db.open_session(database) as connection:
         install(connection)
         yield connection
 
@@ -185,7 +185,7 @@ def test_stored_generated_columns_are_published_from_18_on(conn: Connection) -> 
 
 def test_a_virtual_column_with_full_identity_would_stop_the_users_updates(database18: str) -> None:
     """PostgreSQL refuses them for a published table: so that is what we must not bring about."""
-    with db.connect(database18) as conn:
+    with db.open_session(database18) as conn:
         install(conn)
         conn.execute("CREATE TABLE t (id int PRIMARY KEY, v int, g int GENERATED ALWAYS AS (id + 1) VIRTUAL)")
         assert check(conn, "g").code == "PT269"

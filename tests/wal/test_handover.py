@@ -23,7 +23,7 @@ from .world import World, consume, decoding, drop_slot, in_slot, to_wal, world
 
 def test_there_and_back(made: World) -> None:
     conn = made.conn
-    with db.connect(made.dsn) as listener:
+    with db.open_session(made.dsn) as listener:
         listener.execute("LISTEN pg_trickle_cdc_transition; LISTEN pg_trickle_alert")
         conn.execute("INSERT INTO t VALUES (1, 1)")
         handover.begin_transition(conn, made.oid, "auto is asked for")
@@ -288,7 +288,7 @@ def test_lost_changes_are_said_and_computed_anew(made18: World) -> None:
     to_wal(made18)
     drop_slot(made18)
     made18.conn.execute("INSERT INTO t VALUES (1, 1)")
-    with db.connect(made18.dsn) as listener:
+    with db.open_session(made18.dsn) as listener:
         listener.execute("LISTEN pg_trickle_alert")
         handover.back_lossy(made18.conn, made18.oid, "the replication slot was dropped")
         events = [json.loads(each.payload)["event"] for each in listener.notifies(timeout=5, stop_after=2)]
@@ -333,7 +333,7 @@ def test_a_snapshot_older_than_the_lock_is_not_accepted(made18: World) -> None:
 def test_an_installed_catalog_is_upgraded_with_its_sources(database: str, tmp_path: Path) -> None:
     first = load_migrations()[0]
     (tmp_path / f"{first.version:04}_{first.name}.sql").write_text(first.text, encoding="utf-8")
-    with db.connect(database) as conn:
+    with db.open_session(database) as conn:
         install(conn, directory=tmp_path)
         conn.execute(
             "INSERT INTO pgtrickle.pgt_change_tracking"

@@ -37,7 +37,7 @@ class Writers:
     def _run(self, dsn: str, place: int) -> None:
         chance = random.Random(place)
         try:
-            with db.connect(dsn) as conn:
+            with db.open_session(dsn) as conn:
                 while not self._stop.is_set():
                     self._transaction(conn, chance, place)
                     self.committed += 1

@@ -123,7 +123,7 @@ def test_a_database_in_another_encoding_stays_with_triggers(server18: embedded.S
             sql.SQL("CREATE DATABASE {} TEMPLATE template0 LOCALE 'C' ENCODING {}").format(name, sql.Literal(encoding))
         )
         try:
-            with db.connect(make_conninfo(server18.dsn, dbname=f"encoded_{encoding.lower()}")) as conn:
+            with db.open_session(make_conninfo(server18.dsn, dbname=f"encoded_{encoding.lower()}")) as conn:
                 install(conn)
                 conn.execute("CREATE TABLE t (id int PRIMARY KEY)")
                 found = eligibility.check(conn, table_of(conn, "t").oid, ["id"])

@@ -39,7 +39,7 @@ def loot(made: World) -> list[object]:
 def test_no_one_elses_function_or_operator_runs_as_ours(database18: str) -> None:
     """Functions are called by their schema, as users' sessions have any path; operators cannot well be, so the sessions
     of the service have a path of their own."""
-    with db.connect(database18) as conn:
+    with db.open_session(database18) as conn:
         install(conn)
         db.execute(conn, TRAPS)
     with world(database18) as made:
@@ -65,7 +65,7 @@ def test_no_one_elses_function_or_operator_runs_as_ours(database18: str) -> None
 
 def test_functions_with_the_callers_path_are_those_that_need_it(database18: str) -> None:
     """To find what the caller names, or to record the path that the query is to be read with."""
-    with db.connect(database18) as conn:
+    with db.open_session(database18) as conn:
         install(conn)
         found = conn.execute(
             "SELECT p.proname FROM pg_proc AS p JOIN pg_language AS l ON l.oid = p.prolang"

@@ -27,7 +27,7 @@ def made(database18: str) -> Iterator[World]:
 
 @pytest.fixture
 def other(made: World) -> Iterator[Connection]:
-    with db.connect(made.dsn, autocommit=False) as connection:
+    with db.open_session(made.dsn, autocommit=False) as connection:
         yield connection
         connection.rollback()
 
@@ -42,7 +42,7 @@ def test_no_source_stays_locked_while_another_is_waited_for(made: World, other: 
     failures: list[StateError] = []
 
     def release() -> None:
-        with db.connect(made.dsn) as releasing, releasing.transaction():
+        with db.open_session(made.dsn) as releasing, releasing.transaction():
             writer.unregister(releasing, made.pgt_id)
             writer.unregister(releasing, second)
             try:

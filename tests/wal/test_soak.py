@@ -110,7 +110,7 @@ class Soak:
         while not self.stop.is_set():
             begun = time.monotonic()
             try:
-                with db.connect(self.dsn) as conn:
+                with db.open_session(self.dsn) as conn:
                     self._move(conn, chance)
             except (Error, psycopg.Error):
                 if not self._excused(begun):
@@ -251,7 +251,7 @@ def own_server() -> Iterator[embedded.Server]:
 def test_nothing_is_lost_or_doubled_whatever_happens(
     own_server: embedded.Server, spark: SparkSession, tmp_path: Path
 ) -> None:
-    with Trickle(own_server.dsn, spark=spark) as trickle, db.connect(own_server.dsn) as conn:
+    with Trickle(own_server.dsn, spark=spark) as trickle, db.open_session(own_server.dsn) as conn:
         db.execute(conn, SCHEMA)
         for name, query in {**QUERIES, **PINS}.items():
             trickle.create_stream_table(name, query, refresh_mode="DIFFERENTIAL")
@@ -263,7 +263,7 @@ def test_nothing_is_lost_or_doubled_whatever_happens(
         if soak.failures:
             raise soak.failures[0]
         print(_story(soak))
-        with Trickle(own_server.dsn, spark=spark) as trickle, db.connect(own_server.dsn) as conn:
+        with Trickle(own_server.dsn, spark=spark) as trickle, db.open_session(own_server.dsn) as conn:
             _check_the_run(soak)
             _bring_up_to_date(trickle, conn)
             for name, query in QUERIES.items():

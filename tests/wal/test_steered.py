@@ -49,7 +49,7 @@ def test_steering_moves_a_source_by_itself_and_back(made18: World) -> None:
 def test_a_transition_that_cannot_start_is_put_off(made18: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """An open transaction keeps the slot from being made: it is said, and the next look does not wait again."""
     monkeypatch.setattr(slot.ensure, "__kwdefaults__", {"give_up_after_s": 0.3})
-    with db.connect(made18.dsn, autocommit=False) as other:
+    with db.open_session(made18.dsn, autocommit=False) as other:
         other.execute("SELECT pg_current_xact_id()")
         (found,) = steer.steer(made18.conn, Settings())
         assert found.error is not None

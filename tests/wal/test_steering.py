@@ -101,7 +101,7 @@ def test_wal_held_back_by_an_open_transaction_is_backpressure(made: World) -> No
     to_wal(made)
     conn.execute("SELECT set_config('pg_trickle.slot_lag_warning_threshold_mb', '1', false)")
     conn.execute("CREATE TABLE elsewhere (id int)")
-    with decoding(made), db.connect(made.dsn, autocommit=False) as other:
+    with decoding(made), db.open_session(made.dsn, autocommit=False) as other:
         other.execute("INSERT INTO elsewhere VALUES (1)")
         conn.execute("SELECT pg_logical_emit_message(false, 'test', repeat('x', 3000000))")
         made.await_decoder()
@@ -142,7 +142,7 @@ def test_a_step_that_a_long_writer_keeps_from_its_lock_is_not_tried_at_once_agai
     conn, rests = made.conn, Rests()
     to_wal(made)
     ask_for_triggers = Settings(cdc_mode="trigger")
-    with db.connect(made.dsn, autocommit=False) as other:
+    with db.open_session(made.dsn, autocommit=False) as other:
         other.execute("INSERT INTO t VALUES (1, 1)")
         (tried,) = steer.steer(conn, ask_for_triggers, rests=rests)
         assert tried.decision.step is Step.FALL_BACK

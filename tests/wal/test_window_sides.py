@@ -43,7 +43,7 @@ def side_by_definition(xid: int, handovers: tuple[Handover, ...]) -> str:
 
 @pytest.fixture(scope="module")
 def conn(server18: Server) -> Iterator[db.Connection]:
-    with db.connect(server18.dsn) as connection:
+    with db.open_session(server18.dsn) as connection:
         yield connection
 
 

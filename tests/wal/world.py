@@ -104,7 +104,7 @@ def world(
     mode: str = "statement",
 ) -> Iterator[World]:
     """The source is `t`, its consumer `st`, as a stream table that reads those columns."""
-    with db.connect(dsn) as conn:
+    with db.open_session(dsn) as conn:
         install(conn)
         conn.execute("SET synchronous_commit = on")  # off on the server: what is not flushed cannot be decoded
         db.execute(conn, table)

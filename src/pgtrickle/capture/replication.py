@@ -126,7 +126,8 @@ class ReplicationConnection:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._conn.socket, selectors.EVENT_READ)
         try:
-            self._command(db.session_sql(own_path=True))  # values without a binary form are sent as text
+            for statement in db.session_sql():  # values without a binary form are sent as text
+                self._command(statement)
         except BaseException:
             self.close()
             raise

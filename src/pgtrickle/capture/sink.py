@@ -91,7 +91,7 @@ class Sink:
     `written_lsn` is about where our own last commit is in the WAL."""
 
     def __init__(self, dsn: str, slot: str, publication: str) -> None:
-        self._conn = db.connect(dsn, autocommit=False, application_name="pgtrickle decoder", own_path=True)
+        self._conn = db.connect(dsn, autocommit=False, application_name="pgtrickle decoder")
         self._dsn = dsn
         self._slot = slot
         self._pid = self._conn.info.backend_pid
@@ -201,7 +201,7 @@ class Sink:
                 self._copy[2].__exit__(type(cause), cause, cause.__traceback__)
         self._conn.close()
         status, text = ("STOPPED", None) if error is None else ("ERROR", f"{type(error).__name__}: {error}")
-        with db.connect(self._dsn, application_name="pgtrickle decoder", own_path=True) as conn:
+        with db.connect(self._dsn, application_name="pgtrickle decoder") as conn:
             conn.execute(
                 "UPDATE pgtrickle.pgt_decoder SET status = %s, error = %s, updated_at = clock_timestamp()"
                 " WHERE slot_name = %s AND pid = %s",

@@ -16,6 +16,7 @@ from psycopg import sql
 
 from pgtrickle import slots
 from pgtrickle.catalog import ddl
+from pgtrickle.db import OWN_PATH
 from pgtrickle.errors import ServerError, StateError
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
@@ -84,6 +85,7 @@ def install(conn: psycopg.Connection[Any], *, directory: Path = MIGRATIONS) -> I
             conn.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
             missing = _missing(conn, migrations)  # again: another installer may have been at it until now
             _require_free_schemas(conn)
+            conn.execute(f"SET LOCAL search_path = {OWN_PATH}")  # by which views and defaults are read for good
             for migration in missing:
                 _apply(conn, migration)
             notes = _grant(conn) + _track_ddl(conn)

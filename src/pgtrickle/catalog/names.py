@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 
+from pgtrickle.db import caller, schemas_of
 from pgtrickle.errors import UsageError
 from pgtrickle.model import quote
 
@@ -56,12 +57,12 @@ def qualify(conn: psycopg.Connection[Any], name: Name) -> tuple[str, str]:
     """Schema and name of a table to be created: without a schema, the first of the search path that exists."""
     if name.schema is not None:
         return name.schema, name.name
-    row = conn.execute("SELECT current_schema()").fetchone()
-    if row is None or row[0] is None:
+    schemas = schemas_of(conn, caller(conn).search_path)
+    if not schemas:
         raise UsageError(
             f"no schema to create {name} in", code="PT005", hint="Write schema.name, or set search_path to a schema."
         )
-    return str(row[0]), name.name
+    return schemas[0], name.name
 
 
 def _wrong(text: str) -> UsageError:

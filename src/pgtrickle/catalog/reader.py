@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +12,7 @@ from psycopg import sql
 from psycopg.rows import class_row
 
 from pgtrickle.catalog.names import parse_name
+from pgtrickle.db import caller, schemas_of
 from pgtrickle.errors import StateError
 
 
@@ -45,6 +46,7 @@ class StreamTable:
     search_path: str
     created_at: datetime
     updated_at: datetime
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{self.pgt_schema}.{self.pgt_name}"
@@ -197,18 +199,12 @@ def by_relation(conn: psycopg.Connection[Any], relid: int) -> StreamTable | None
 def resolve(conn: psycopg.Connection[Any], text: str) -> StreamTable:
     """The stream table a user means by `text`; without a schema the search path decides. StateError if none."""
     name = parse_name(text)
-    found = (
-        get(conn, name.schema, name.name)
-        if name.schema is not None
-        else _one(
-            conn,
-            sql.SQL(
-                "WHERE pgt_name = %s AND pgt_schema = ANY(current_schemas(false)::text[])"
-                " ORDER BY array_position(current_schemas(false)::text[], pgt_schema) LIMIT 1"
-            ),
-            (name.name,),
-        )
-    )
+    if name.schema is not None:
+        found = get(conn, name.schema, name.name)
+    else:
+        schemas = schemas_of(conn, caller(conn).search_path)
+        where = "WHERE pgt_name = %s AND pgt_schema = ANY(%s::text[]) ORDER BY array_position(%s::text[], pgt_schema)"
+        found = _one(conn, sql.SQL(where + " LIMIT 1"), (name.name, schemas, schemas))
     if found is None:
         raise StateError(f"there is no stream table {name}", code="PT301", hint="`pgtrickle status` lists them all.")
     return found

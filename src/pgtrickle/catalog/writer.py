@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
@@ -33,6 +33,7 @@ class Definition:
     source_fingerprint: str | None
     sources: Sequence[tuple[Table, Sequence[str]]]
     dependencies: Dependencies = NO_DEPENDENCIES
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 def register(
@@ -51,9 +52,9 @@ def register(
         with conn.transaction():
             row = conn.execute(
                 "INSERT INTO pgtrickle.pgt_stream_tables (pgt_relid, pgt_schema, pgt_name, defining_query,"
-                " normalized_query, search_path, refresh_mode, effective_mode, mode_reason, source_fingerprint,"
-                " schedule, requested_cdc_mode)"
-                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) RETURNING pgt_id",
+                " normalized_query, search_path, settings, refresh_mode, effective_mode, mode_reason,"
+                " source_fingerprint, schedule, requested_cdc_mode)"
+                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) RETURNING pgt_id",
                 (table.oid, table.schema, table.name, *_values(definition), schedule, requested_cdc_mode),
             ).fetchone()
     except psycopg.errors.UniqueViolation as error:
@@ -72,7 +73,8 @@ def redefine(conn: psycopg.Connection[Any], pgt_id: int, definition: Definition)
     _update(
         conn,
         "UPDATE pgtrickle.pgt_stream_tables SET defining_query = %s, normalized_query = %s, search_path = %s,"
-        " refresh_mode = %s, effective_mode = %s, mode_reason = %s, source_fingerprint = %s, updated_at = now()"
+        " settings = %s, refresh_mode = %s, effective_mode = %s, mode_reason = %s, source_fingerprint = %s,"
+        " updated_at = now()"
         " WHERE pgt_id = %s",
         (*_values(definition), pgt_id),
     )
@@ -363,12 +365,13 @@ def close_abandoned(conn: psycopg.Connection[Any], pgt_id: int) -> int:
     ).rowcount
 
 
-def _values(definition: Definition) -> tuple[str | None, ...]:
+def _values(definition: Definition) -> tuple[str | Jsonb | None, ...]:
     """The definition's columns of pgt_stream_tables, in the order in which the statements above name them."""
     return (
         definition.defining_query,
         definition.normalized_query,
         definition.search_path,
+        Jsonb(dict(definition.settings)),
         definition.refresh_mode,
         definition.effective_mode,
         definition.mode_reason,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -11,7 +12,16 @@ from typing import Final
 import psycopg
 import typer
 
-from pgtrickle.errors import EnvironmentProblem, Error, QueryError, ServerError, StateError, Unsupported, UsageError
+from pgtrickle.errors import (
+    EnvironmentProblem,
+    Error,
+    QueryError,
+    ServerError,
+    SessionWarning,
+    StateError,
+    Unsupported,
+    UsageError,
+)
 
 NO = 1  # the answer is no
 USAGE = 2
@@ -33,7 +43,9 @@ def exit_code(error: Error) -> int:
 def reported() -> Iterator[None]:
     """Print an `Error`, or one of PostgreSQL's, raised inside to stderr and leave with its exit code."""
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            yield
     except (Error, psycopg.Error) as raised:
         error = raised if isinstance(raised, Error) else _of_the_server(raised)
         _print(error, _one_line(error.hint or _what_to_do(error)))
@@ -48,6 +60,21 @@ def _print(error: Error, hint: str) -> None:
         return
     typer.echo(f"error: {_one_line(str(error))}", err=True)
     typer.echo(f"hint: {hint}", err=True)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: object = None,
+    line: object = None,
+) -> None:
+    """What is worth knowing, as a line for people; what only developers want stays as it is."""
+    if issubclass(category, SessionWarning):
+        typer.echo(f"note: {_one_line(str(message))}", err=True)
+    else:
+        typer.echo(warnings.formatwarning(message, category, filename, lineno), err=True, nl=False)
 
 
 def _of_the_server(error: psycopg.Error) -> Error:

@@ -6,10 +6,12 @@ become QueryError with the position in the user's text. What only FULL refresh c
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import psycopg
 
+from pgtrickle.db import OWN_PATH, caller
 from pgtrickle.errors import QueryError, ServerError, Unsupported
 from pgtrickle.model import Table
 from pgtrickle.query import functions, nodetree, support
@@ -57,13 +59,22 @@ FROM support JOIN pg_proc p ON p.oid = support.oid JOIN pg_namespace n ON n.oid 
 """
 
 
-def analyze(conn: psycopg.Connection[Any], sql: str, *, search_path: str | None = None) -> Analysis:
-    """What PostgreSQL makes of `sql` under `search_path` (default: the connection's own). Leaves nothing behind."""
+def analyze(
+    conn: psycopg.Connection[Any],
+    sql: str,
+    *,
+    search_path: str | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> Analysis:
+    """What PostgreSQL makes of `sql` under a path and settings (default: those of whom we act for). Leaves nothing
+    behind."""
     if "\x00" in sql or not sql.strip():
         raise QueryError("the defining query is empty or holds a NUL character", hint="give one SELECT statement")
-    with scratch(conn, search_path) as place:
+    who = caller(conn) if search_path is None or settings is None else None
+    path = who.search_path if who is not None and search_path is None else search_path
+    with scratch(conn, path or "", who.settings if who is not None and settings is None else settings) as place:
         view = _define(place, sql)
-        place.use_search_path("pg_catalog")
+        place.use_search_path(OWN_PATH)
         return _Reader(place, sql).read(view)
 
 
@@ -201,7 +212,7 @@ class _Reader:
         merges without a table, also in a subquery that has a column of this name.
         """
         try:
-            with scratch(self._place.connection, "pg_catalog") as place:
+            with scratch(self._place.connection) as place:
                 again = nodetree.read(place.rule(place.define(body.sql, "pgtrickle_again")))
         except psycopg.ProgrammingError:
             return True

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import psycopg
 
+from pgtrickle.db import caller
 from pgtrickle.errors import Unsupported
 from pgtrickle.model import PgType
 from pgtrickle.query import dialect, render, support
@@ -25,15 +27,31 @@ class Compiled:
     analysis: Analysis
     tree: Operator | None
     refusal: Unsupported | None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Those of who defined it: the query is evaluated under what is stored of them."""
 
     def without_tree(self) -> Compiled:
         """The same for FULL refresh, which needs no tree."""
         return replace(self, tree=None)
 
 
-def compile_query(conn: psycopg.Connection[Any], sql: str, *, search_path: str | None = None) -> Compiled:
-    """Analyses `sql` and builds its tree. Raises QueryError if PostgreSQL refuses it; leaves nothing behind."""
-    analysis = analyze(conn, sql, search_path=search_path)
+def compile_query(
+    conn: psycopg.Connection[Any],
+    sql: str,
+    *,
+    search_path: str | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> Compiled:
+    """Analyses `sql` and builds its tree. Raises QueryError if PostgreSQL refuses it; leaves nothing behind. Path and
+    settings are those of whom we act for, unless they are given."""
+    settings = caller(conn).settings if settings is None else settings
+    return replace(_compiled(conn, sql, search_path, settings), settings=settings)
+
+
+def _compiled(
+    conn: psycopg.Connection[Any], sql: str, search_path: str | None, settings: Mapping[str, str]
+) -> Compiled:
+    analysis = analyze(conn, sql, search_path=search_path, settings=settings)
     if analysis.reasons:
         return Compiled(analysis, None, analysis.reasons[0])
     try:
@@ -50,7 +68,7 @@ def compile_query(conn: psycopg.Connection[Any], sql: str, *, search_path: str |
 def _describe(conn: psycopg.Connection[Any], query: str) -> list[PgType]:
     """The types of a query's columns."""
     try:
-        with scratch(conn, "pg_catalog") as place:
+        with scratch(conn) as place:
             return [column.type for column in place.attributes(place.define(query))]
     except NOT_ITS_FAULT:
         raise
@@ -66,11 +84,11 @@ def _require_faithful(conn: psycopg.Connection[Any], analysis: Analysis) -> None
 
 
 def _require_round_trip(conn: psycopg.Connection[Any], body: Body, at: str | None, view: str | None) -> None:
-    with scratch(conn, "pg_catalog") as place:
+    with scratch(conn) as place:
         given = place.definition(place.define(body.sql))
     written = dialect.text(dialect.parse(body.sql))
     try:
-        with scratch(conn, "pg_catalog") as place:
+        with scratch(conn) as place:
             ours = place.definition(place.define(written))
     except NOT_ITS_FAULT:
         raise

@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import tuple_row
 
+from pgtrickle.db import OWN_PATH, use_settings
 from pgtrickle.model import PgType
 from pgtrickle.query.analysis import Attribute
 
@@ -78,7 +79,10 @@ class Scratch:
     def rule(self, oid: int) -> str:
         """A view's stored node tree."""
         found = self.rows(
-            "SELECT ev_action::text FROM pg_catalog.pg_rewrite WHERE ev_class = %s AND rulename = '_RETURN'", (oid,)
+            "SELECT ev_action::pg_catalog.text FROM pg_catalog.pg_rewrite"
+            " WHERE ev_class OPERATOR(pg_catalog.=) %s::pg_catalog.oid"
+            " AND rulename OPERATOR(pg_catalog.=) '_RETURN'::pg_catalog.name",
+            (oid,),
         )
         return str(found[0][0])
 
@@ -91,10 +95,12 @@ class Scratch:
 
 
 @contextmanager
-def scratch(connection: psycopg.Connection[Any], search_path: str | None) -> Iterator[Scratch]:
-    """A `Scratch` in a savepoint with this search_path (None: the connection's), rolled back at the end."""
+def scratch(
+    connection: psycopg.Connection[Any], search_path: str = OWN_PATH, settings: Mapping[str, str] | None = None
+) -> Iterator[Scratch]:
+    """A `Scratch` in a savepoint with this search_path and these settings, rolled back at the end."""
     with connection.transaction(force_rollback=True):
         place = Scratch(connection)
-        if search_path is not None:
-            place.use_search_path(search_path)
+        place.use_search_path(search_path)
+        use_settings(connection, settings or {})
         yield place

@@ -50,7 +50,7 @@ class _Texts:
         views = {view.table.oid: view.table for view in analysis.views}
         self.names = {oid: view.name for oid, view in views.items()}
         self._copied = {table.oid for table in copies}
-        with scratch(conn, "pg_catalog") as place:
+        with scratch(conn) as place:
             self._oids = {0: place.define(analysis.body.sql), **{oid: oid for oid in self.names}}
             self.facts = {key: nodetree.read(place.rule(oid)) for key, oid in self._oids.items()}
             shadowed = [*copies, *(views[oid] for oid in self.views_to_make())]
@@ -94,7 +94,7 @@ def _require_open(analysis: Analysis) -> None:
 def _path(conn: psycopg.Connection[Any], path: str) -> Iterator[Scratch]:
     """Where names are looked up among the temporary ones first, and then there."""
     place = Scratch(conn)
-    before = str(place.rows("SELECT current_setting('search_path')")[0][0])
+    before = str(place.rows("SELECT pg_catalog.current_setting('search_path')")[0][0])
     place.use_search_path(path)
     yield place
     place.use_search_path(before)

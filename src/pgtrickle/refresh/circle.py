@@ -287,6 +287,7 @@ class _Circle:
         return results
 
     def _apply(self, rounds: Rounds, ready: Prepared, onward: bool) -> merge.Applied:
+        self.connections.use_settings(ready.settings)
         columns = ready.tree.columns
         pairs = zip(ready.storage.columns, columns, strict=True)
         stored = ", ".join(f"{quote(mine.name)} AS {quote(column.name)}" for mine, column in pairs)

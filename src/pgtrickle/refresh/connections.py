@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from pgtrickle.db import Connection
+from psycopg.pq import TransactionStatus
+
+from pgtrickle.db import Connection, use_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,12 @@ class Connections:
     def single(cls, connection: Connection) -> Connections:
         """One for all, where nothing is written and nothing waited for."""
         return cls(connection, connection, connection, connection)
+
+    def use_settings(self, settings: Mapping[str, str]) -> None:
+        """Puts the settings stored with a stream table in effect in the transactions that are open."""
+        for connection in self:
+            if connection.info.transaction_status is TransactionStatus.INTRANS:
+                use_settings(connection, settings)
 
     def __iter__(self) -> Iterator[Connection]:
         return iter((self.reader, self.writer, self.aside, self.late))

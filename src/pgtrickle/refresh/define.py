@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import psycopg
 
+from pgtrickle.answers import kept
 from pgtrickle.apply import first, layout, merge, state
 from pgtrickle.capture import eligibility, triggers
 from pgtrickle.catalog import ddl
@@ -20,9 +21,10 @@ from pgtrickle.catalog.names import parse_name, qualify
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.catalog.writer import Definition
 from pgtrickle.config import Settings
-from pgtrickle.db import Connection, execute
+from pgtrickle.db import Caller, Connection, caller, execute
 from pgtrickle.errors import StateError, Unsupported, UsageError
 from pgtrickle.model import Table, quote
+from pgtrickle.query import meaning
 from pgtrickle.query.compile import Compiled, compile_query
 from pgtrickle.query.fingerprint import fingerprint
 from pgtrickle.refresh.circle_rules import other_columns
@@ -57,13 +59,14 @@ def create(
         _require_compatible(refresh_mode, cdc_mode)
         schema, bare = qualify(connection, parse_name(name))
         _require_free(connection, schema, bare)
-        path = _search_path(connection)
-        compiled, mode = _compile(connection, query, path, refresh_mode)
+        who = _defining(connection)
+        compiled, mode = _compile(connection, query, who, refresh_mode)
+        meaning.require_same(connection, query, who)
         _require_eligible(connection, compiled, mode, cdc_mode, settings)
         prepared = prepare(connection, 0, schema, bare, compiled)
         merge.create(connection, prepared.storage)
         table = _table(connection, schema, bare)
-        definition = _definition(connection, query, path, compiled, mode)
+        definition = _definition(connection, query, who, compiled, mode)
         pgt_id = record.register(connection, table, definition, schedule=schedule, requested_cdc_mode=cdc_mode)
         _build(connection, prepare(connection, pgt_id, schema, bare, compiled), mode, settings)
     return pgt_id
@@ -72,7 +75,9 @@ def create(
 def load(connection: Connection, stream: StreamTable) -> Prepared:
     """Compiles a registered stream table for its refreshes."""
     with connection.transaction():
-        compiled = compile_query(connection, stream.defining_query, search_path=stream.search_path)
+        compiled = compile_query(
+            connection, stream.defining_query, search_path=stream.search_path, settings=stream.settings
+        )
     if stream.effective_mode == "FULL":
         compiled = compiled.without_tree()
     prepared = prepare(connection, stream.pgt_id, stream.pgt_schema, stream.pgt_name, compiled)
@@ -94,10 +99,11 @@ def redefine(
     with connection.transaction():
         _require_compatible(refresh_mode, stream.requested_cdc_mode)
         wait_for_refresh(connection, stream.pgt_id, str(stream))
-        path = stream.search_path if query is None else _search_path(connection)
+        who = _defining(connection) if query is not None else Caller(stream.search_path, stream.settings)
         text = query or stream.defining_query
-        compiled, mode = _compile(connection, text, path, refresh_mode or stream.refresh_mode)
+        compiled, mode = _compile(connection, text, who, refresh_mode or stream.refresh_mode)
         if query is not None:
+            meaning.require_same(connection, query, who)
             _require_eligible(connection, compiled, mode, stream.requested_cdc_mode, settings)
         prepared = prepare(connection, stream.pgt_id, stream.pgt_schema, stream.pgt_name, compiled)
         before = [dependency.source_relid for dependency in catalog.dependencies(connection, stream.pgt_id)]
@@ -105,7 +111,7 @@ def redefine(
             record.mark_reinit(connection, other, f"{stream}, which it was in a circle with, was defined anew")
         _fit_storage(connection, stream, prepared, may_change=query is not None)
         state.drop(connection, stream.pgt_id)
-        record.redefine(connection, stream.pgt_id, _definition(connection, text, path, compiled, mode))
+        record.redefine(connection, stream.pgt_id, _definition(connection, text, who, compiled, mode))
         record.mark_reinit(connection, stream.pgt_id, reason)
         _build(connection, prepared, mode, settings)
         triggers.detach_all(connection, before)
@@ -158,7 +164,7 @@ def _drop(connection: Connection, stream: StreamTable, *, cascade: bool, seen: s
     return [*dropped, str(stream)], sources
 
 
-def _compile(connection: Connection, query: str, search_path: str, refresh_mode: str) -> tuple[Compiled, Mode]:
+def _compile(connection: Connection, query: str, who: Caller, refresh_mode: str) -> tuple[Compiled, Mode]:
     """The compiled query, and the mode it can have; a mode that was asked for by name and cannot be is an error."""
     if refresh_mode == "IMMEDIATE":
         raise Unsupported("IMMEDIATE refresh is not available yet", code="PT290", hint="use DIFFERENTIAL")
@@ -166,7 +172,7 @@ def _compile(connection: Connection, query: str, search_path: str, refresh_mode:
         raise UsageError(
             f"there is no refresh mode {refresh_mode!r}", code="PT006", hint=f"use one of {', '.join(MODES)}"
         )
-    compiled = compile_query(connection, query, search_path=search_path)
+    compiled = compile_query(connection, query, search_path=who.search_path, settings=who.settings)
     if refresh_mode == "FULL":
         return compiled.without_tree(), Mode(refresh_mode, "FULL", "refresh mode is FULL")
     refusal = compiled.refusal or _capture_refusal(connection, compiled)
@@ -215,18 +221,19 @@ def _capture_refusal(connection: Connection, compiled: Compiled) -> Unsupported 
     return None
 
 
-def _definition(connection: Connection, query: str, path: str, compiled: Compiled, mode: Mode) -> Definition:
+def _definition(connection: Connection, query: str, who: Caller, compiled: Compiled, mode: Mode) -> Definition:
     analysis = compiled.analysis
     return Definition(
         defining_query=query,
         normalized_query=analysis.normalised,
-        search_path=path,
+        search_path=who.search_path,
         refresh_mode=mode.asked,
         effective_mode=mode.effective,
         mode_reason=mode.reason,
         source_fingerprint=fingerprint(connection, analysis.dependencies),
         sources=list(_columns_used(compiled).items()),
         dependencies=analysis.dependencies,
+        settings=kept(who.settings),
     )
 
 
@@ -235,11 +242,11 @@ def _build(connection: Connection, prepared: Prepared, mode: Mode, settings: Set
     if mode.effective == "FULL":
         return
     joined = joined_aggregates(prepared.tree)
-    for kept in prepared.states.values():
-        if isinstance(kept, first.FirstRows):
-            first.create(connection, kept)
+    for each in prepared.states.values():
+        if isinstance(each, first.FirstRows):
+            first.create(connection, each)
         else:
-            state.create(connection, kept, looked_up=kept.aggregate in joined)
+            state.create(connection, each, looked_up=each.aggregate in joined)
     layout.label(connection, prepared.states.values(), prepared.tree)
     triggers.attach_all(connection, _columns_used(prepared.compiled), trigger_mode=settings.cdc_trigger_mode)
 
@@ -270,10 +277,10 @@ def _table(connection: Connection, schema: str, name: str) -> Table:
     return Table(int(str(row[0])), schema, name)
 
 
-def _search_path(connection: Connection) -> str:
-    row = connection.execute("SELECT current_setting('search_path')").fetchone()
-    assert row is not None
-    return str(row[0])
+def _defining(connection: Connection) -> Caller:
+    """Who defines a table: by this path and these settings its query is read, now and later."""
+    who = caller(connection)
+    return replace(who, settings=meaning.settings_of(connection, who))
 
 
 def _fit_storage(connection: Connection, stream: StreamTable, prepared: Prepared, *, may_change: bool) -> None:
@@ -309,7 +316,7 @@ def _move_readers(connection: Connection, stream: StreamTable, relid: int) -> No
 
 def _has_columns(connection: Connection, stream: StreamTable, prepared: Prepared) -> bool:
     with connection.transaction(force_rollback=True):
-        execute(connection, "SET LOCAL search_path = pg_catalog")  # as when the query's types were named
+        execute(connection, "SET LOCAL search_path = pg_catalog, pg_temp")  # as when the query's types were named
         rows = connection.execute(
             "SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a "
             "WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",

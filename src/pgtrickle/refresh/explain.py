@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pgtrickle import db
+from pgtrickle.answers import notes, stored
 from pgtrickle.catalog import reader
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.db import Connection
@@ -40,15 +41,25 @@ def explain_query(connection: Connection, query: str) -> str:
 
 def explain_stream_table(connection: Connection, stream: StreamTable, prepared: Prepared) -> str:
     """How the stream table is maintained, with the reads its next refresh would choose for what is captured by now."""
+    said = _session(stream)
     if stream.effective_mode == "FULL":
-        return f"refresh mode\n  FULL: {stream.mode_reason}\n"
+        return f"refresh mode\n  FULL: {stream.mode_reason}\n{said}"
     since = {table.oid: stream.since(table.oid in prepared.upstream) for table in prepared.sources}
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        db.use_settings(connection, stream.settings)
         now = str(db.scalar(connection, "SELECT pg_current_snapshot()::text"))
         window = at_snapshot(Connections.single(connection), since, now)
         changes = {oid: found.changes for oid, found in window.pending().items()}
-        return _sections(connection, prepared, changes, _as_refreshed(window)) + _last_refresh(connection, stream)
+        sections = _sections(connection, prepared, changes, _as_refreshed(window))
+        return sections + said + _last_refresh(connection, stream)
+
+
+def _session(stream: StreamTable) -> str:
+    """The settings that the query is evaluated under, and what is not as it was where the table was defined."""
+    values = ", ".join(f"{name} {value}" for name, value in stored(stream.settings).items())
+    lines = [values, *notes(stream.settings)]
+    return "evaluated under\n" + "".join(f"  {line}\n" for line in lines)
 
 
 def _last_refresh(connection: Connection, stream: StreamTable) -> str:

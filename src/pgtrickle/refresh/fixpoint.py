@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from pgtrickle.apply.merge import by_image
-from pgtrickle.db import Connection, execute, scalar
+from pgtrickle.db import Connection, execute, scalar, use_settings
 from pgtrickle.delta.algebra import Changes
 from pgtrickle.delta.monotone import Growth, growth
 from pgtrickle.errors import StateError
@@ -80,6 +80,7 @@ class Rounds:
 
     def _grow(self, member: Prepared, number: int) -> int:
         """Adds the member's rows of a round; returns how many."""
+        use_settings(self.reader, member.settings)
         if number == 0 and not self.onward:
             return self._add(member, number, render.select(member.tree, leaf=self._leaf(number)))
         changed = self.outside.changed if number == 0 else {oid for oid, rows in self._last.items() if rows}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import psycopg
@@ -38,6 +38,11 @@ class Prepared:
     def tree(self) -> Operator:
         assert self.compiled.tree is not None, "only incremental tables have a tree"
         return self.compiled.tree
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Those of who defined it: its query is evaluated under what is stored of them."""
+        return self.compiled.settings
 
     @property
     def sources(self) -> tuple[Table, ...]:

@@ -81,7 +81,7 @@ class StageRunner:
         """Where tasks read what came after the snapshot."""
         if not any(span.place is Place.LATE for span in self.window.spans.values()):
             return None
-        return Snapshot.export(self.snapshot.dsn, self.connections.late)
+        return Snapshot.export(self.snapshot.dsn, self.connections.late, self.prepared.settings)
 
     def _parallelism(self) -> int:
         return 2 * int(self.session.conf.get("spark.sql.shuffle.partitions") or 1)

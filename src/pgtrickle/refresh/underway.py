@@ -326,6 +326,7 @@ class Refresh(Account):
         moment: Moment,
     ) -> RefreshResult:
         """Spark, then the one transaction."""
+        self.connections.use_settings(prepared.settings)
         facts = facts if facts.tables else self._facts(prepared, facts.changes)
         whole = decision.action is not Action.DIFFERENTIAL
         changed = Changed(frozenset()) if whole else self._changed(window, facts)
@@ -346,6 +347,7 @@ class Refresh(Account):
         self.refresh_id = record.start_refresh(self.connections.aside, self.pgt_id, initiated_by=self.initiated_by)
         try:
             with writer.transaction():
+                db.use_settings(writer, prepared.settings)
                 relation = runner.run(physical)
                 if upstream is not AS_THEY_ARE:
                     self._require_as_seen(prepared)
@@ -389,7 +391,7 @@ class Refresh(Account):
         from pgtrickle.refresh.stages import StageRunner
         from pgtrickle.spark.worker import Snapshot
 
-        snapshot = Snapshot.export(self.owner.dsn, self.connections.reader)
+        snapshot = Snapshot.export(self.owner.dsn, self.connections.reader, prepared.settings)
         session = self.owner.session()
         return StageRunner(prepared, self.connections, session, snapshot, window, whole, small, late, upstream.copies)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pgtrickle.capture.buffer import SCHEMA, buffer_name
 from pgtrickle.catalog.reader import StreamTable
-from pgtrickle.db import Connection, execute, scalar
+from pgtrickle.db import Connection, execute, scalar, use_settings
 from pgtrickle.errors import StateError
 from pgtrickle.model import quote
 from pgtrickle.postgres.weighted import weigh
@@ -60,6 +60,7 @@ def _verify(
     reader = connections.reader
     with ExitStack() as stack:
         stack.enter_context(reader.transaction())
+        use_settings(reader, stream.settings)
         if stream.effective_mode == "FULL" or not stream.is_populated:
             return _answer(reader, stream, prepared, whole_sql(prepared), "the present")
         buffers = ", ".join(f"{SCHEMA}.{buffer_name(table.oid)}" for table in prepared.sources)

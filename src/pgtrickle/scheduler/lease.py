@@ -92,7 +92,7 @@ def acquire(dsn: str, stop: threading.Event, waiting: Callable[[str], None]) -> 
 
 def _connect(dsn: str) -> db.Connection:
     """A session that notices when the other side is gone, and is noticed when we are."""
-    conn = db.connect(make_conninfo(dsn, **_CLIENT_KEEPALIVES), application_name="pgtrickle lease", own_path=True)
+    conn = db.connect(make_conninfo(dsn, **_CLIENT_KEEPALIVES), application_name="pgtrickle lease")
     try:
         conn.execute(db.statement(_SERVER_KEEPALIVES))
     except BaseException:

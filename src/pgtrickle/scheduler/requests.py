@@ -27,10 +27,11 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import class_row
 
+from pgtrickle.answers import notes
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog.names import Name, parse_name, qualify
 from pgtrickle.catalog.reader import StreamTable
-from pgtrickle.db import Connection
+from pgtrickle.db import Caller, Connection
 from pgtrickle.errors import Error, StateError, UsageError
 from pgtrickle.refresh.failure import as_ours, known_failures
 from pgtrickle.refresh.result import RefreshResult
@@ -85,6 +86,7 @@ class Request:
     args: Mapping[str, object]
     requested_by: str
     search_path: str
+    settings: Mapping[str, str]
     attempts: int
     created_at: datetime
 
@@ -97,6 +99,11 @@ class Request:
                     f"request {self.id}: {name} cannot be {json.dumps(value)}", code="PT015", hint=_BY_FUNCTION
                 )
         return found
+
+    @property
+    def caller(self) -> Caller:
+        """The session that asked: names and queries mean what they meant there."""
+        return Caller(self.search_path, self.settings)
 
     def required(self, name: str) -> str:
         if name not in self.args:
@@ -157,7 +164,7 @@ def _next(conn: Connection) -> Request | None:
 def _finish(conn: Connection, request: Request, executor: Executor) -> None:
     """Carries one out and records what became of it; a failure that no one foresaw is recorded and raised."""
     try:
-        result = _perform(conn, request, executor)
+        result = {**_perform(conn, request, executor), **_notes(request)}
     except Exception as error:
         if conn.closed or conn.broken:
             raise  # it stays RUNNING, and is taken up again
@@ -177,6 +184,12 @@ def _finish(conn: Connection, request: Request, executor: Executor) -> None:
     )
 
 
+def _notes(request: Request) -> dict[str, object]:
+    """What who asked should know of a table defined in a session with other settings than ours."""
+    found = notes(request.settings) if "query" in request.args else ()
+    return {"notes": list(found)} if found else {}
+
+
 def _unforeseen(error: Exception) -> StateError:
     return StateError(
         f"{type(error).__name__}: {error}", code="PT385", hint="This is a fault of pgtrickle: see the service's log."
@@ -190,7 +203,7 @@ def _said(failure: Error) -> str:
 def _perform(conn: Connection, request: Request, executor: Executor) -> dict[str, object]:
     name = request.required("name")
     role = rights.acting_role(conn, request.requested_by)
-    with rights.names_of(conn, role, request.search_path, request.given("query").get("query")):
+    with rights.names_of(conn, role, request.caller, request.given("query").get("query")):
         if request.kind == "create":
             return _create(conn, request, executor, role)
         if request.kind == "drop" and request.attempts > 1 and not _is_there(conn, name):

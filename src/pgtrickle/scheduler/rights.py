@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from psycopg import sql
 
 from pgtrickle.catalog.reader import StreamTable
-from pgtrickle.db import Connection
+from pgtrickle.db import Caller, Connection, acting_for, schemas_of
 from pgtrickle.errors import ServerError, StateError
 from pgtrickle.model import quote
 from pgtrickle.query.analyze import analyze
@@ -42,29 +43,19 @@ def acting_role(conn: Connection, requester: str) -> str:
 
 
 @contextmanager
-def names_of(conn: Connection, role: str, search_path: str, query: str | None) -> Iterator[None]:
-    """Lets names mean on `conn` what they mean to `role` under its search path; first analyses `query` as that role.
+def names_of(conn: Connection, role: str, who: Caller, query: str | None) -> Iterator[None]:
+    """Lets names and queries mean on `conn` what they mean to `role` in its session; first has it analyse `query`.
 
     The path is written out, as `"$user"` would mean us, and has only schemas that the role may use.
     """
     with conn.transaction(force_rollback=True):
-        conn.execute("SELECT set_config('role', %s, true), set_config('search_path', %s, true)", (role, search_path))
-        row = conn.execute(
-            "SELECT array_to_string(ARRAY(SELECT quote_ident(s) FROM unnest(current_schemas(false))"
-            " WITH ORDINALITY AS u(s, place) ORDER BY place), ', ')"
-        ).fetchone()
-        assert row is not None
-        path = str(row[0])
+        conn.execute("SELECT set_config('role', %s, true)", (role,))
+        written_out = ", ".join(quote(schema) for schema in schemas_of(conn, who.search_path))
+        who = replace(who, search_path=written_out)
         if query is not None:
-            analyze(conn, query)
-    before = conn.execute("SELECT current_setting('search_path'), set_config('search_path', %s, false)", (path,))
-    ours = before.fetchone()
-    assert ours is not None
-    try:
+            analyze(conn, query, search_path=who.search_path, settings=who.settings)
+    with acting_for(conn, who):
         yield
-    finally:
-        if not conn.closed:
-            conn.execute("SELECT set_config('search_path', %s, false)", (ours[0],))
 
 
 def require_right_to_create(conn: Connection, schema: str, role: str) -> None:

@@ -63,7 +63,7 @@ class Steering:
 
     def _connection(self) -> db.Connection:
         if self._conn is None or self._conn.closed:
-            self._conn = db.connect(self._dsn, application_name="pgtrickle capture", own_path=True)
+            self._conn = db.connect(self._dsn, application_name="pgtrickle capture")
         return self._conn
 
     def _alert(self, conn: db.Connection, settings: Settings) -> None:

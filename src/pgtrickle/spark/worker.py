@@ -7,16 +7,18 @@ by `evaluate.py` and `land.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import adbc_driver_postgresql.dbapi as adbc
 import psycopg
 import pyarrow as pa
+from psycopg.sql import SQL
 from pyspark import TaskContext
 
 from pgtrickle import db
+from pgtrickle.answers import stored
 from pgtrickle.model import Column
 from pgtrickle.postgres.copy import copy_arrow
 from pgtrickle.postgres.wire import WEIGHT, Wire, wire
@@ -24,6 +26,8 @@ from pgtrickle.spark.outward import AT_ONCE
 
 Batches = Iterator[pa.RecordBatch]
 _kept: dict[str, adbc.Connection] = {}
+_in_effect: dict[str, dict[str, str]] = {}
+"""The settings that each of the connections has been given last."""
 _ARROW = {Wire.INTEGER: pa.int64(), Wire.BOOLEAN: pa.bool_(), Wire.TEXT: pa.string()}
 
 
@@ -33,16 +37,19 @@ class Snapshot:
 
     dsn: str
     name: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Those stored with the stream table: its query is evaluated under them."""
 
     @classmethod
-    def export(cls, dsn: str, connection: db.Connection) -> Snapshot:
+    def export(cls, dsn: str, connection: db.Connection, settings: Mapping[str, str]) -> Snapshot:
         """The snapshot of the connection's transaction, for as long as that lasts."""
-        return cls(dsn, str(db.scalar(connection, "SELECT pg_export_snapshot()")))
+        return cls(dsn, str(db.scalar(connection, "SELECT pg_export_snapshot()")), settings)
 
     @contextmanager
     def cursor(self) -> Iterator[adbc.Cursor]:
         """A cursor in a transaction at the snapshot."""
         with _connection(self.dsn).cursor() as cursor:
+            _use(cursor, self.dsn, self.settings)
             cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             try:
                 cursor.execute(f"SET TRANSACTION SNAPSHOT '{self.name}'")
@@ -54,19 +61,30 @@ class Snapshot:
 def _connection(dsn: str) -> adbc.Connection:
     """The worker's connection: the one it has, if that is to the same server and still answers."""
     for known in [dsn_ for dsn_ in _kept if dsn_ != dsn or not _alive(_kept[dsn_])]:
+        _in_effect.pop(known, None)
         _kept.pop(known).close()
     if dsn in _kept:
         return _kept[dsn]
-    connection = adbc.connect(dsn, autocommit=True)
+    connection = adbc.connect(db.own_path_dsn(dsn), autocommit=True)  # which asks for the server's types by itself
     with connection.cursor() as cursor:
-        cursor.execute(db.session_sql())
-        cursor.fetchall()
+        for statement in db.session_sql():
+            cursor.execute(statement)
         # DDL may wait for the refresh's reader, which waits for us: PostgreSQL does not see that circle
         cursor.execute(f"SET lock_timeout = '{db.LOCK_TIMEOUT}'")
         cursor.execute(f"SET join_collapse_limit = {AT_ONCE}")
         cursor.execute(f"SET from_collapse_limit = {AT_ONCE}")
     _kept[dsn] = connection
     return connection
+
+
+def _use(cursor: adbc.Cursor, dsn: str, settings: Mapping[str, str]) -> None:
+    """Puts the settings in effect where others are. Outside of a transaction: none can take them back."""
+    wanted = stored(settings)
+    if wanted and _in_effect.get(dsn) != wanted:
+        _in_effect.pop(dsn, None)
+        calls = (SQL("pg_catalog.set_config({}, {}, false)").format(*pair) for pair in wanted.items())
+        cursor.execute(SQL("SELECT {}").format(SQL(", ").join(calls)).as_string(None))
+        _in_effect[dsn] = wanted
 
 
 def _alive(connection: adbc.Connection) -> bool:
