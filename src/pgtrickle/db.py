@@ -45,6 +45,9 @@ OWN_PATH: Final = "pg_catalog, pg_temp"
 LOCK_TIMEOUT: Final = "10s"
 """How long a refresh waits for a table that someone else holds."""
 
+_instance: str | None = None
+"""Which service this process is, if it is one: see `name_instance`."""
+
 _SECRETS = ("password", "sslpassword")
 
 
@@ -74,7 +77,7 @@ def connect(
             make_conninfo("", **conninfo),
             autocommit=True,
             connect_timeout=int(timeout),
-            application_name=application_name,
+            application_name=session_name(application_name),
         )
     except psycopg.OperationalError as error:
         raise ServerError(
@@ -90,6 +93,17 @@ def connect(
     prepare_session(conn, own_path=own_path)
     conn.autocommit = autocommit
     return conn
+
+
+def name_instance(instance: str) -> None:
+    """Has all sessions of this process carry the service's mark: who takes over from it ends them by that."""
+    global _instance
+    _instance = instance
+
+
+def session_name(application_name: str) -> str:
+    """What a session calls itself to the server."""
+    return application_name if _instance is None else f"{application_name} [{_instance}]"
 
 
 def is_usable(conn: Connection) -> bool:

@@ -22,6 +22,7 @@ from pgtrickle.catalog.writer import Definition
 from pgtrickle.config import Settings
 from pgtrickle.db import Connection, execute
 from pgtrickle.errors import StateError, Unsupported, UsageError
+from pgtrickle.fence import Fence, fenced
 from pgtrickle.model import Table, quote
 from pgtrickle.query.compile import Compiled, compile_query
 from pgtrickle.query.fingerprint import fingerprint
@@ -89,11 +90,15 @@ def redefine(
     reason: str,
     query: str | None = None,
     refresh_mode: str | None = None,
+    locked: bool = False,
+    fence: Fence | None = None,
 ) -> None:
-    """Defines the table anew, on another query or mode or on changed sources; its next refresh is from scratch."""
-    with connection.transaction():
+    """Defines the table anew, on another query or mode or on changed sources; its next refresh is from scratch.
+    `locked`: the caller is a refresh of the table, and has its lock."""
+    with fenced(connection, fence):
         _require_compatible(refresh_mode, stream.requested_cdc_mode)
-        wait_for_refresh(connection, stream.pgt_id, str(stream))
+        if not locked:
+            wait_for_refresh(connection, stream.pgt_id, str(stream))
         path = stream.search_path if query is None else _search_path(connection)
         text = query or stream.defining_query
         compiled, mode = _compile(connection, text, path, refresh_mode or stream.refresh_mode)
