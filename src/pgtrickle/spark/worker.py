@@ -16,7 +16,7 @@ import psycopg
 import pyarrow as pa
 from pyspark import TaskContext
 
-from pgtrickle import db
+from pgtrickle import db, failpoints
 from pgtrickle.model import Column
 from pgtrickle.postgres.copy import copy_arrow
 from pgtrickle.postgres.wire import WEIGHT, Wire, wire
@@ -43,6 +43,7 @@ class Snapshot:
     def cursor(self) -> Iterator[adbc.Cursor]:
         """A cursor in a transaction at the snapshot."""
         with _connection(self.dsn).cursor() as cursor:
+            failpoints.reach("task-begun")
             cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             try:
                 cursor.execute(f"SET TRANSACTION SNAPSHOT '{self.name}'")
