@@ -99,6 +99,9 @@ class Settings:
     change_buffer_schema: str = _setting(
         "pgtrickle_changes", "Schema of the change buffers; fixed at present.", choices=("pgtrickle_changes",)
     )
+    lease_timeout_ms: int = _setting(
+        15_000, "Silence of the leading service after which another one takes over.", unit="ms", least=2000
+    )
     spark_master: str = _setting("local[*]", "Where Spark runs: a master URL, or a Spark Connect endpoint (sc://…).")
 
     def __post_init__(self) -> None:

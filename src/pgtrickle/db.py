@@ -30,6 +30,9 @@ than PostgreSQL's own. What a user names or defines is read by the user's path (
 LOCK_TIMEOUT: Final = "10s"
 """How long a refresh waits for a table that someone else holds."""
 
+_instance: str | None = None
+"""Which service this process is, if it is one: see `name_instance`."""
+
 _SECRETS = ("password", "sslpassword")
 
 
@@ -72,7 +75,7 @@ def _open(dsn: str, application_name: str, connect_timeout: int) -> Connection:
             make_conninfo("", **conninfo),
             autocommit=True,
             connect_timeout=int(timeout),
-            application_name=application_name,
+            application_name=session_name(application_name),
         )
     except psycopg.OperationalError as error:
         raise ServerError(
@@ -86,6 +89,17 @@ def _open(dsn: str, application_name: str, connect_timeout: int) -> Connection:
             f"PostgreSQL {version} is too old", code="PT401", hint=f"Use PostgreSQL {OLDEST_SERVER} or newer."
         )
     return conn
+
+
+def name_instance(instance: str) -> None:
+    """Has all sessions of this process carry the service's mark: who takes over from it ends them by that."""
+    global _instance
+    _instance = instance
+
+
+def session_name(application_name: str) -> str:
+    """What a session calls itself to the server."""
+    return application_name if _instance is None else f"{application_name} [{_instance}]"
 
 
 def is_usable(conn: Connection) -> bool:

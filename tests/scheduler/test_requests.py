@@ -11,6 +11,7 @@ from pgtrickle import db
 from pgtrickle.api import Trickle
 from pgtrickle.db import Connection
 from pgtrickle.errors import StateError
+from pgtrickle.fence import Fence, LeaseLost
 from pgtrickle.refresh.decide import Action
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.scheduler.requests import MOST_ATTEMPTS, carry_out
@@ -116,11 +117,10 @@ def test_a_failure_is_the_requests_and_the_next_goes_on(totals: World) -> None:
 
 def test_one_service_at_a_time(totals: World) -> None:
     ask(totals, "refresh_stream_table('totals')")
-    with db.open_session(totals.dsn) as other:
-        other.execute("SELECT pg_advisory_lock(hashtextextended('pgtrickle requests', 0))")
-        assert carry_out(totals.admin, Recorder()) == 0
-        other.execute("SELECT pg_advisory_unlock(hashtextextended('pgtrickle requests', 0))")
-        assert carry_out(totals.admin, Recorder()) == 1
+    totals.admin.execute("INSERT INTO pgtrickle.pgt_leases (role_name, epoch) VALUES ('postgres', 8)")
+    with pytest.raises(LeaseLost):
+        carry_out(totals.admin, Recorder(), Fence("postgres", "service", 7))
+    assert carry_out(totals.admin, Recorder(), Fence("postgres", "service", 8)) == 1
 
 
 def dead(world: World, attempts: int) -> None:

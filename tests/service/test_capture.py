@@ -151,7 +151,7 @@ def test_one_leads_and_the_other_takes_over(made: World, tmp_path: Path) -> None
 
             made.conn.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE application_name = 'pgtrickle lease' AND datname = current_database()"
+                " WHERE application_name LIKE 'pgtrickle lease%' AND datname = current_database()"
             )
             second.await_event("lease_given_up")
             second.await_event("lease_taken", times=2)

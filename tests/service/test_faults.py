@@ -15,7 +15,7 @@ from tests.service.serving import Ear, Served, in_schema, served
 
 from pgtrickle import db, embedded
 
-OURS = "application_name IN ('pgtrickle reader', 'pgtrickle writer', 'pgtrickle aside', 'pgtrickle late')"
+OURS = "application_name ~ '^pgtrickle (reader|writer|aside|late|locks)'"
 SLEEPING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()"
 UNDER_WAY = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE status = 'RUNNING'"
 

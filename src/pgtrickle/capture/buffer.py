@@ -16,6 +16,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
+from pgtrickle.capture import named_locks
 from pgtrickle.capture.source import Attribute
 
 SCHEMA: Final = "pgtrickle_changes"
@@ -132,6 +133,7 @@ def mark(conn: psycopg.Connection[Any], source_oid: int) -> None:
 
 def drop(conn: psycopg.Connection[Any], source_oid: int) -> None:
     conn.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(buffer_identifier(source_oid)))
+    named_locks.remove(conn, f"clean {source_oid}")
 
 
 def clean(
@@ -152,12 +154,10 @@ def clean(
     )
     with conn.transaction():
         row = conn.execute(
-            "SELECT pg_try_advisory_xact_lock(pg_catalog.hashtextextended('pgtrickle clean', %s)),"
-            " pg_relation_size(to_regclass(%s))",
-            (source_oid, f"{SCHEMA}.{buffer_name(source_oid)}"),
+            "SELECT pg_relation_size(to_regclass(%s))", (f"{SCHEMA}.{buffer_name(source_oid)}",)
         ).fetchone()
-        mine, size = row or (False, None)
-        if not mine or not size:
+        size = None if row is None else row[0]
+        if not size or not named_locks.try_lock(conn, f"clean {source_oid}"):
             return Cleaned(0)
         if use_truncate and size >= _TRUNCATE_FROM_BYTES and _truncate(conn, buffer, done):
             return Cleaned(None, truncated=True)

@@ -35,6 +35,7 @@ from pgtrickle.capture.replication import (
 )
 from pgtrickle.capture.sink import Sink
 from pgtrickle.errors import Error
+from pgtrickle.fence import Fence
 
 BARRIER_PREFIX: Final = "pgtrickle"
 """Messages with it (`pg_logical_emit_message`) are waited for: the position after them is recorded without delay."""
@@ -68,14 +69,15 @@ _PASSED_OVER: Final = b"OY"
 class Decoder:
     """Decodes the WAL of a slot into the buffers of this database."""
 
-    def __init__(self, dsn: str, slot: str, publication: str) -> None:
+    def __init__(self, dsn: str, slot: str, publication: str, fence: Fence | None = None) -> None:
+        self._fence = fence
         self._dsn = dsn
         self._slot = slot
         self._publication = publication
 
     def run(self, stop: threading.Event) -> None:
         """Decode until `stop` is set. Whatever ends it otherwise is recorded in `pgt_decoder`, and raised."""
-        sink = Sink(self._dsn, self._slot, self._publication)
+        sink = Sink(self._dsn, self._slot, self._publication, self._fence)
         try:
             with ReplicationConnection(self._dsn) as stream:
                 _Run(stream, sink, stop).run(self._slot, self._publication)

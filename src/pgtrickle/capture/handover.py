@@ -30,6 +30,7 @@ from pgtrickle.capture.locks import GIVE_UP_AFTER_S, LockRequest, lock_all
 from pgtrickle.capture.modes import Decision, Mode, SlotState, Step
 from pgtrickle.capture.window import Sides, covers, sides_of
 from pgtrickle.errors import StateError
+from pgtrickle.fence import Fence, fenced
 
 
 def carry_out(
@@ -39,25 +40,29 @@ def carry_out(
     *,
     set_identity: bool = False,
     give_up_after_s: float = GIVE_UP_AFTER_S,
+    fence: Fence | None = None,
 ) -> None:
     """Take the step that was decided; `conn` must be in no transaction. A StateError says why it cannot be taken now:
-    nothing has changed then, and the next decision is taken on new facts."""
-    reason, failed = decision.reason, decision.failed
-    match decision.step:
-        case Step.STAY:
-            pass
-        case Step.START:
-            begin_transition(conn, source_oid, reason, set_identity=set_identity, give_up_after_s=give_up_after_s)
-        case Step.COMPLETE:
-            complete(conn, source_oid, reason, give_up_after_s=give_up_after_s)
-        case Step.ABANDON:
-            abandon(conn, source_oid, reason, failed=failed, give_up_after_s=give_up_after_s)
-        case Step.FALL_BACK:
-            back(conn, source_oid, reason, failed=failed, give_up_after_s=give_up_after_s)
-        case Step.FALL_BACK_LOSSY:
-            back_lossy(conn, source_oid, reason, give_up_after_s=give_up_after_s)
-        case Step.LET_GO:
-            let_go(conn, source_oid, reason)
+    nothing has changed then, and the next decision is taken on new facts. `fence`: of the service that takes it."""
+    if decision.step is Step.STAY:
+        return
+    reason, failed, patience = decision.reason, decision.failed, give_up_after_s
+    if decision.step is Step.START:
+        slot.ensure(conn)
+    with fenced(conn, fence):
+        match decision.step:
+            case Step.START:
+                _publish(conn, source_oid, reason, set_identity=set_identity, give_up_after_s=patience)
+            case Step.COMPLETE:
+                complete(conn, source_oid, reason, give_up_after_s=patience)
+            case Step.ABANDON:
+                abandon(conn, source_oid, reason, failed=failed, give_up_after_s=patience)
+            case Step.FALL_BACK:
+                back(conn, source_oid, reason, failed=failed, give_up_after_s=patience)
+            case Step.FALL_BACK_LOSSY:
+                back_lossy(conn, source_oid, reason, give_up_after_s=patience)
+            case Step.LET_GO:
+                let_go(conn, source_oid, reason)
 
 
 def begin_transition(
@@ -73,6 +78,12 @@ def begin_transition(
     Slot and publication are made first where they are missing, in transactions of their own.
     """
     slot.ensure(conn)
+    _publish(conn, source_oid, reason, set_identity=set_identity, give_up_after_s=give_up_after_s)
+
+
+def _publish(
+    conn: psycopg.Connection[Any], source_oid: int, reason: str, *, set_identity: bool, give_up_after_s: float
+) -> None:
     with conn.transaction():
         held = slot.hold(conn)
         triggers.serialise(conn, [source_oid])

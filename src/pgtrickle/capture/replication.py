@@ -111,7 +111,10 @@ class ReplicationConnection:
 
     def __init__(self, dsn: str, *, application_name: str = "pgtrickle decoder", connect_timeout: int = 10) -> None:
         conninfo = make_conninfo(
-            dsn, replication="database", application_name=application_name, connect_timeout=connect_timeout
+            dsn,
+            replication="database",
+            application_name=db.session_name(application_name),
+            connect_timeout=connect_timeout,
         )
         self._conn = pq.PGconn.connect(conninfo.encode())
         if self._conn.status != pq.ConnStatus.OK:

@@ -34,6 +34,7 @@ from pgtrickle.capture.copybinary import (
 from pgtrickle.capture.pgoutput import Relation
 from pgtrickle.capture.replication import format_lsn, parse_lsn
 from pgtrickle.errors import StateError
+from pgtrickle.fence import Fence, hold
 
 LOCK_TIMEOUT_S: Final = 20
 """Longer than any lock of ours on a buffer, and short enough that the server does not give the stream up meanwhile."""
@@ -90,9 +91,10 @@ class Sink:
     """A session that writes batches. `commit_lsn` and `confirmed_lsn` are what is recorded, 0 if nothing is;
     `written_lsn` is about where our own last commit is in the WAL."""
 
-    def __init__(self, dsn: str, slot: str, publication: str) -> None:
+    def __init__(self, dsn: str, slot: str, publication: str, fence: Fence | None = None) -> None:
         self._conn = db.connect(dsn, autocommit=False, application_name="pgtrickle decoder")
         self._dsn = dsn
+        self._fence = fence
         self._slot = slot
         self._pid = self._conn.info.backend_pid
         self._copy: tuple[Target, Copy, ExitStack] | None = None
@@ -169,6 +171,7 @@ class Sink:
         assert row is not None
         self.written_lsn = parse_lsn(str(row[0]))
         failpoints.reach("decoder-recorded")
+        hold(self._fence, self._conn)
         self._conn.commit()
         failpoints.reach("decoder-committed")
         self._locked.clear()
@@ -223,6 +226,7 @@ class Sink:
             (self._slot, publication, self._pid),
         ).fetchone()
         assert row is not None
+        hold(self._fence, self._conn)
         self._conn.commit()
         confirmed, commit, xmax = row
         return int(str(confirmed)), int(str(commit)), int(str(xmax))

@@ -20,7 +20,7 @@ from pgtrickle.errors import ServerError, StateError
 
 PLUGIN: Final = "pgoutput"
 GIVE_UP_AFTER_S: Final = 20.0
-_KEY: Final = "pg_catalog.hashtextextended('pgtrickle slot', 0)"  # advisory: one maker or dropper of the slot at a time
+_LOCK: Final = "LOCK TABLE pgtrickle.pgt_slot_lock IN EXCLUSIVE MODE"  # one maker or dropper of the slot at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def ensure(conn: psycopg.Connection[Any], *, give_up_after_s: float = GIVE_UP_AF
     """
     assert conn.info.transaction_status == TransactionStatus.IDLE, "a slot is not made inside a transaction"
     with conn.transaction():
-        conn.execute(sql.SQL("SELECT pg_advisory_xact_lock({})").format(sql.SQL(_KEY)))
+        conn.execute(_LOCK)
         slot = inspect(conn)
         published = _publication_is_there(conn)
         if slot.state is SlotState.ALIVE and published:
@@ -94,7 +94,7 @@ def ensure(conn: psycopg.Connection[Any], *, give_up_after_s: float = GIVE_UP_AF
 
 def hold(conn: psycopg.Connection[Any]) -> Slot:
     """The slot, which stays until the caller's transaction ends: `drop_if_unused` leaves it alone meanwhile."""
-    conn.execute(sql.SQL("SELECT pg_advisory_xact_lock_shared({})").format(sql.SQL(_KEY)))
+    conn.execute("LOCK TABLE pgtrickle.pgt_slot_lock IN SHARE MODE")
     return inspect(conn)
 
 
@@ -105,8 +105,7 @@ def drop_if_unused(conn: psycopg.Connection[Any]) -> bool:
     a rollback. A decoder that is still connected is disconnected.
     """
     with conn.transaction():
-        row = conn.execute(sql.SQL("SELECT pg_try_advisory_xact_lock({})").format(sql.SQL(_KEY))).fetchone()
-        if row is None or not row[0] or is_used(conn):
+        if not _is_free(conn) or is_used(conn):
             return False
         slot = inspect(conn)
         if slot.state is not SlotState.ABSENT:
@@ -115,6 +114,16 @@ def drop_if_unused(conn: psycopg.Connection[Any]) -> bool:
         conn.execute("DELETE FROM pgtrickle.pgt_decoder WHERE slot_name = %s", (slot.name,))
         conn.execute("UPDATE pgtrickle.pgt_handovers SET lsn = NULL WHERE lsn IS NOT NULL")  # all were passed
         return True
+
+
+def _is_free(conn: psycopg.Connection[Any]) -> bool:
+    """Whether no one makes, drops or holds the slot; no one will until the caller's transaction ends."""
+    try:
+        with conn.transaction():
+            conn.execute(f"{_LOCK} NOWAIT")
+    except psycopg.errors.LockNotAvailable:
+        return False
+    return True
 
 
 def is_used(conn: psycopg.Connection[Any]) -> bool:
@@ -159,7 +168,7 @@ def _create_publication(conn: psycopg.Connection[Any], publication: str) -> None
 def _create_slot(conn: psycopg.Connection[Any], slot: str, give_up_after_s: float) -> None:
     try:
         with conn.transaction():
-            conn.execute(sql.SQL("SELECT pg_advisory_xact_lock({})").format(sql.SQL(_KEY)))
+            conn.execute(_LOCK)
             if inspect(conn).state is SlotState.ALIVE:
                 return  # made by another session meanwhile
             conn.execute("SELECT set_config('statement_timeout', %s, true)", (f"{round(give_up_after_s * 1000)}ms",))

@@ -13,6 +13,7 @@ from pgtrickle.capture.modes import Decision, DecoderState, Step, decide
 from pgtrickle.capture.observe import Observed, observe
 from pgtrickle.config import Settings
 from pgtrickle.errors import Error, StateError
+from pgtrickle.fence import Fence, LeaseLost
 
 PATIENCE_S: Final = 2.0
 """How long a step tries to lock its source. Each try holds up the source's writers: better again after a pause."""
@@ -54,6 +55,7 @@ def steer(
     *,
     decoder: DecoderState | None = None,
     rests: Rests | None = None,
+    fence: Fence | None = None,
 ) -> tuple[Steered, ...]:
     """Take one step for each source, then drop the slot if nothing needs it and no one reads it. `conn` must be in no
     transaction. Who runs the decoder asks `slot.is_used` whether to go on.
@@ -70,18 +72,18 @@ def steer(
             steered.append(Steered(each.source_oid, Decision(Step.STAY, f"after a pause: {decision.reason}")))
             continue
         if decision.step is Step.STAY:
-            steered.append(_step(conn, each, settings))
+            steered.append(_step(conn, each, settings, fence))
             continue
         # The steps before this one may have taken their time: look again, at this one only.
         for again in observe(conn, settings, decoder=decoder, source_oid=each.source_oid):
-            steered.append(_step(conn, again, settings))
+            steered.append(_step(conn, again, settings, fence))
             rests.note(steered[-1])
     if slot.inspect(conn).active_pid is None:
         slot.drop_if_unused(conn)
     return tuple(steered)
 
 
-def _step(conn: psycopg.Connection[Any], source: Observed, settings: Settings) -> Steered:
+def _step(conn: psycopg.Connection[Any], source: Observed, settings: Settings, fence: Fence | None) -> Steered:
     """Decide, and do it. What goes wrong with one source must not keep the others from their steps."""
     decision = decide(source.situation)
     _note(conn, source, decision)
@@ -92,9 +94,10 @@ def _step(conn: psycopg.Connection[Any], source: Observed, settings: Settings) -
             decision,
             set_identity=settings.auto_replica_identity,
             give_up_after_s=PATIENCE_S,
+            fence=fence,
         )
     except (Error, psycopg.Error) as raised:
-        if conn.broken:
+        if conn.broken or isinstance(raised, LeaseLost):
             raise
         error = raised if isinstance(raised, Error) else _refusal(raised)
         if decision.step is Step.START:

@@ -27,7 +27,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
-from pgtrickle.capture import buffer, eligibility, shift
+from pgtrickle.capture import buffer, eligibility, named_locks, shift
 from pgtrickle.capture.locks import GIVE_UP_AFTER_S, LockRequest, lock_all
 from pgtrickle.capture.modes import Mode
 from pgtrickle.capture.source import Attribute, Source, read_source
@@ -209,12 +209,13 @@ def _remove(conn: psycopg.Connection[Any], source_oid: int, triggers: Sequence[_
     shift.restore_identity(conn, source_oid)
     conn.execute("DELETE FROM pgtrickle.pgt_handovers WHERE source_relid = %s", (source_oid,))
     conn.execute("DELETE FROM pgtrickle.pgt_change_tracking WHERE source_relid = %s", (source_oid,))
+    named_locks.remove(conn, f"capture {source_oid}")
 
 
 def serialise(conn: psycopg.Connection[Any], source_oids: Sequence[int]) -> None:
     """One attach, detach or handover of a source at a time: the last consumer that leaves must see one just coming."""
     for oid in sorted(source_oids):
-        conn.execute("SELECT pg_advisory_xact_lock(pg_catalog.hashtextextended('pgtrickle capture', %s))", (oid,))
+        named_locks.lock(conn, f"capture {oid}")
 
 
 def _plan(conn: psycopg.Connection[Any], table: Table, wanted: Collection[str], trigger_mode: str) -> _Job:

@@ -22,7 +22,6 @@ from pgtrickle.errors import ServerError, StateError
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
 SCHEMAS: Final = ("pgtrickle", "pgtrickle_changes", "pgtrickle_state")
 USER_ROLE: Final = "pgtrickle_user"
-_LOCK: Final = 0x7067_7472_6963_6B6C  # "pgtrickl": one installer or remover at a time in a database
 
 
 _SLOT: Final = "replication slot"
@@ -81,20 +80,29 @@ def install(conn: psycopg.Connection[Any], *, directory: Path = MIGRATIONS) -> I
     try:
         if not _missing(conn, migrations):
             return InstallResult(len(migrations), (), ())
-        with conn.transaction():
-            conn.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-            missing = _missing(conn, migrations)  # again: another installer may have been at it until now
-            _require_free_schemas(conn)
-            conn.execute(f"SET LOCAL search_path = {OWN_PATH}")  # by which views and defaults are read for good
-            for migration in missing:
-                _apply(conn, migration)
-            notes = _grant(conn) + _track_ddl(conn)
+        while True:
+            try:
+                return _install(conn, migrations)
+            except (psycopg.errors.DuplicateSchema, psycopg.errors.UniqueViolation):
+                if not _exists(conn, "pgt_migrations"):  # else another installer was quicker: see what it has left
+                    raise
     except psycopg.errors.InsufficientPrivilege as error:
         raise ServerError(
             f"this role may not read or install the catalog: {error.diag.message_primary}",
             code="PT402",
             hint="Connect as the owner of the schema pgtrickle, or GRANT CREATE ON DATABASE … to install it.",
         ) from error
+
+
+def _install(conn: psycopg.Connection[Any], migrations: tuple[Migration, ...]) -> InstallResult:
+    with conn.transaction():
+        _one_at_a_time(conn)
+        missing = _missing(conn, migrations)  # again: another installer may have been at it until now
+        _require_free_schemas(conn)
+        conn.execute(f"SET LOCAL search_path = {OWN_PATH}")  # by which views and defaults are read for good
+        for migration in missing:
+            _apply(conn, migration)
+        notes = _grant(conn) + _track_ddl(conn)
     return InstallResult(len(migrations), tuple(each.version for each in missing), notes)
 
 
@@ -124,6 +132,22 @@ def require(conn: psycopg.Connection[Any], *, directory: Path = MIGRATIONS) -> i
     return len(migrations)
 
 
+def has_leases(conn: psycopg.Connection[Any]) -> bool:
+    """Whether there is a catalog in which services agree on who leads."""
+    return _exists(conn, "pgt_leases")
+
+
+def _one_at_a_time(conn: psycopg.Connection[Any]) -> None:
+    """One installer or remover at a time. Where there is no catalog yet, the first to make its schema has all others
+    wait, and fail. A table of ours is nothing that others could lock so: readers of it may not."""
+    if _exists(conn, "pgt_migrations"):
+        try:
+            with conn.transaction():
+                conn.execute("LOCK TABLE pgtrickle.pgt_migrations IN SHARE ROW EXCLUSIVE MODE")
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+            pass  # removed meanwhile: there is none
+
+
 def uninstall(conn: psycopg.Connection[Any], *, drop_stream_tables: bool, dry_run: bool = False) -> list[Removal]:
     """Remove all that pgtrickle made, in one transaction, and return what that was; `dry_run` only returns it.
 
@@ -132,7 +156,7 @@ def uninstall(conn: psycopg.Connection[Any], *, drop_stream_tables: bool, dry_ru
     on them goes. The role pgtrickle_user stays, since other databases of the server may use it.
     """
     with conn.transaction():
-        conn.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+        _one_at_a_time(conn)
         removals = _removals(conn, drop_stream_tables)
         if not dry_run:
             ddl.announce_own(conn)
@@ -167,7 +191,7 @@ def _missing(conn: psycopg.Connection[Any], migrations: tuple[Migration, ...]) -
 
 
 def _exists(conn: psycopg.Connection[Any], name: str) -> bool:
-    """Whether the catalog has that table. Not by to_regclass(): after a wait for an advisory lock it may still answer
+    """Whether the catalog has that table. Not by to_regclass(): after a wait for a lock it may still answer
     from what the session had cached before, while a query of pg_class sees what was committed meanwhile."""
     return bool(
         conn.execute(

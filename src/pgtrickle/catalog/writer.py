@@ -63,6 +63,7 @@ def register(
         ) from error
     assert row is not None, "INSERT … RETURNING gives a row"
     pgt_id = int(row[0])
+    conn.execute("INSERT INTO pgtrickle.pgt_refresh_locks (pgt_id) VALUES (%s)", (pgt_id,))
     _set_sources(conn, pgt_id, definition.sources)
     ddl.use(conn, pgt_id, definition.dependencies)
     return pgt_id

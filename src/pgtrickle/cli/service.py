@@ -42,8 +42,8 @@ def run(
         controls = Controls()
         service = Service(
             dsn,
-            refreshes=lambda: Refreshes(dsn),
-            requests=lambda: Desk(dsn, lambda settings: connect(dsn, master=settings.spark_master)),
+            refreshes=lambda fence: Refreshes(dsn, fence),
+            requests=lambda fence: Desk(dsn, lambda settings: connect(dsn, master=settings.spark_master), fence),
             controls=controls,
         )
         _until_signalled(service, controls)

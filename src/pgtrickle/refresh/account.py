@@ -61,6 +61,7 @@ class Account:
 
     def nothing(self, connection: Connection, decision: Decision, window: Window, moment: Moment) -> RefreshResult:
         with connection.transaction():
+            self.owner.hold_fence(connection)
             record.record_no_data(
                 connection,
                 self.pgt_id,

@@ -79,7 +79,7 @@ def refresh(
                 return {pgt_id: result}
             except InCircle:
                 continue
-        with refresh_locks(connections.aside, members) as locked:
+        with refresh_locks(connections.locks, members) as locked:
             if not locked:
                 return {each: skipped(connections.aside, each, initiated_by, UNDER_WAY) for each in members}
             if catalog.circle(connections.aside, pgt_id) != members:
@@ -168,7 +168,8 @@ class _Circle:
         for each, reason in outdated.items():
             stream = self.parts[each].read()
             why = stream.reinit_reason or reason  # what DDL was noted says more than a fingerprint
-            redefine(self.connections.aside, stream, settings=self.owner.settings, reason=why)
+            settings, fence = self.owner.settings, self.owner.fence
+            redefine(self.connections.aside, stream, settings=settings, reason=why, locked=True, fence=fence)
         return None
 
     def _read(self) -> None:
@@ -284,6 +285,7 @@ class _Circle:
                 results[each] = part.finish(writer, decision, applied[each], changes, moment, frontier)
                 notify(writer, self.streams[each], results[each])
             failpoints.reach("before-group-commit")
+            self.owner.hold_fence(writer)
         return results
 
     def _apply(self, rounds: Rounds, ready: Prepared, onward: bool) -> merge.Applied:

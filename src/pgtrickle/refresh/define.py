@@ -23,6 +23,7 @@ from pgtrickle.catalog.writer import Definition
 from pgtrickle.config import Settings
 from pgtrickle.db import Caller, Connection, caller, execute
 from pgtrickle.errors import StateError, Unsupported, UsageError
+from pgtrickle.fence import Fence, fenced
 from pgtrickle.model import Table, quote
 from pgtrickle.query import meaning
 from pgtrickle.query.compile import Compiled, compile_query
@@ -94,11 +95,15 @@ def redefine(
     reason: str,
     query: str | None = None,
     refresh_mode: str | None = None,
+    locked: bool = False,
+    fence: Fence | None = None,
 ) -> None:
-    """Defines the table anew, on another query or mode or on changed sources; its next refresh is from scratch."""
-    with connection.transaction():
+    """Defines the table anew, on another query or mode or on changed sources; its next refresh is from scratch.
+    `locked`: the caller is a refresh of the table, and has its lock."""
+    with fenced(connection, fence):
         _require_compatible(refresh_mode, stream.requested_cdc_mode)
-        wait_for_refresh(connection, stream.pgt_id, str(stream))
+        if not locked:
+            wait_for_refresh(connection, stream.pgt_id, str(stream))
         who = _defining(connection) if query is not None else Caller(stream.search_path, stream.settings)
         text = query or stream.defining_query
         compiled, mode = _compile(connection, text, who, refresh_mode or stream.refresh_mode)

@@ -18,6 +18,7 @@ from pgtrickle.capture.window import covers, sides_of
 from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.db import Connection
+from pgtrickle.fence import Fence, fenced
 from pgtrickle.query.analysis import Dependencies
 from pgtrickle.query.fingerprint import fingerprint
 from pgtrickle.refresh.lock import lock_free
@@ -76,10 +77,12 @@ def without_changes(
     return frozenset(pgt_id for pgt_id, each in windows.items() if each <= empty)
 
 
-def settle(aside: Connection, tick: Tick, streams: Sequence[StreamTable], since: float) -> frozenset[int]:
+def settle(
+    aside: Connection, tick: Tick, streams: Sequence[StreamTable], since: float, fence: Fence | None = None
+) -> frozenset[int]:
     """Records that these had nothing to do, all at once, since a time of the monotonic clock; returns those for which
     that still holds: one that is being refreshed, or was, is left alone."""
-    with aside.transaction():
+    with fenced(aside, fence):
         free = lock_free(aside, [stream.pgt_id for stream in streams])
         return record.record_no_data_of_many(
             aside,

@@ -15,6 +15,7 @@ from pgtrickle import db
 from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.config import Settings
+from pgtrickle.fence import Fence, hold
 from pgtrickle.refresh.account import OTHER_GROUP, UNDER_WAY, skipped
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.define import load
@@ -42,6 +43,8 @@ class Refresher:
     settings: Settings
     session: Callable[[], SparkSession]
     compiled: CompiledTables = field(default_factory=dict)
+    fence: Fence | None = None
+    """Of the service that it refreshes for; none where someone asks for a refresh by hand."""
     _connections: Connections | None = None
 
     def refresh(
@@ -57,7 +60,7 @@ class Refresher:
         after recording it. `still` is asked once the lock is held: whether it may be refreshed by itself."""
         connections = self.connections()
         patience = 0.0 if initiated_by == "SCHEDULER" else PATIENCE_S
-        with refresh_lock(connections.aside, pgt_id, patience) as locked:
+        with refresh_lock(connections.locks, pgt_id, patience) as locked:
             if not locked:
                 return skipped(connections.aside, pgt_id, initiated_by, UNDER_WAY)
             record.close_abandoned(connections.aside, pgt_id)
@@ -72,6 +75,10 @@ class Refresher:
                 result = refresh.run()
             refresh.clean()
             return result
+
+    def hold_fence(self, connection: db.Connection) -> None:
+        """Has the connection's transaction commit only if the service it is for still leads."""
+        hold(self.fence, connection)
 
     def close(self) -> None:
         if self._connections is not None:
@@ -108,7 +115,7 @@ class Refresher:
         if known is not None and all(db.is_usable(connection) for connection in known):
             return known
         self.close()
-        roles = ("reader", "writer", "aside", "late")
+        roles = ("reader", "writer", "aside", "late", "locks")
         opened = Connections(*(db.connect(self.dsn, application_name=f"pgtrickle {role}") for role in roles))
         opened.reader.isolation_level = opened.late.isolation_level = IsolationLevel.REPEATABLE_READ
         self._connections = opened

@@ -60,7 +60,7 @@ def refresh(
     reason. What goes wrong with one is raised, after recording it, and all stay as they were.
     """
     connections = refresher.connections()
-    with refresh_locks(connections.aside, list(asked), patience_s) as locked:
+    with refresh_locks(connections.locks, list(asked), patience_s) as locked:
         tries = _Together(refresher, connections, asked, on_change)
         if not locked:
             return tries.skip(UNDER_WAY)
@@ -147,6 +147,7 @@ class _Together:
             if self.on_change is not None and any(r.action is not Action.NO_DATA for r in self.results.values()):
                 self.on_change(writer)
             failpoints.reach("before-group-commit")
+            self.refresher.hold_fence(writer)
 
     def skip(self, reason: str) -> dict[int, RefreshResult]:
         """Says so of each of them, in its history."""

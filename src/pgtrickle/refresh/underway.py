@@ -175,7 +175,8 @@ class Refresh(Account):
 
     def _redefine(self, stream: StreamTable, reason: str) -> None:
         why = stream.reinit_reason or reason  # what DDL was noted says more than a fingerprint
-        redefine(self.connections.aside, stream, settings=self.owner.settings, reason=why)
+        settings, fence = self.owner.settings, self.owner.fence
+        redefine(self.connections.aside, stream, settings=settings, reason=why, locked=True, fence=fence)
 
     def require_in_tick(self, stream: StreamTable) -> None:
         """The tick's snapshot must have the table's last refresh, and its last definition: state is read there. One
@@ -361,6 +362,9 @@ class Refresh(Account):
                 result = self.finish(writer, decision, applied, changes, moment, upstream_frontier)
                 notify(writer, stream, result)
                 failpoints.reach("before-commit")
+                if self.group is None:
+                    self.owner.hold_fence(writer)
+                    failpoints.reach("fenced")
             failpoints.reach("after-commit")
         finally:
             if self.group is None:

@@ -24,6 +24,7 @@ from pgtrickle.capture.replication import PublicationMissing, SlotBusy, SlotInva
 from pgtrickle.capture.sink import TakenOver
 from pgtrickle.db import Connection
 from pgtrickle.errors import Error, ServerError
+from pgtrickle.fence import Fence, LeaseLost
 from pgtrickle.scheduler.events import say, trouble
 from pgtrickle.scheduler.pace import pause_after
 
@@ -49,7 +50,7 @@ between the tries, twenty last about eight minutes, in which the server was ther
 
 def classify(error: BaseException) -> Failure:
     """Whether the same may be expected at the next try."""
-    if isinstance(error, SlotBusy | TakenOver):
+    if isinstance(error, SlotBusy | TakenOver | LeaseLost):
         return Failure.ELSEWHERE
     if isinstance(error, SlotMissing | SlotInvalid | PublicationMissing):
         return Failure.LASTING
@@ -99,7 +100,7 @@ class Decoding:
         self._record = Record()
         self._next_try = 0.0
 
-    def follow(self, conn: Connection) -> DecoderState:
+    def follow(self, conn: Connection, fence: Fence | None = None) -> DecoderState:
         """Start or stop the decoder as the sources need it, and say how it is."""
         self._look_after()
         if not slot.is_used(conn):
@@ -108,7 +109,7 @@ class Decoding:
             return DecoderState.STOPPED
         current = slot.inspect(conn)
         if self._run is None and current.state is SlotState.ALIVE and time.monotonic() >= self._next_try:
-            self._run = _Run(self._dsn, current.name)
+            self._run = _Run(self._dsn, current.name, fence)
             say("decoder_started", slot=current.name, position=current.confirmed_lsn)
         if self._record.failed:
             return DecoderState.FAILED
@@ -149,10 +150,10 @@ class Decoding:
 class _Run:
     """One run of the decoder, in a thread of its own, which ends with the process whatever it waits for."""
 
-    def __init__(self, dsn: str, name: str) -> None:
+    def __init__(self, dsn: str, name: str, fence: Fence | None) -> None:
         self.slot = name
         self.error: BaseException | None = None
-        self._decoder = Decoder(dsn, name, name)
+        self._decoder = Decoder(dsn, name, name, fence)
         self._stop = threading.Event()
         self._since = time.monotonic()
         self._until: float | None = None

@@ -11,6 +11,7 @@ from typing import Protocol
 from pgtrickle import db
 from pgtrickle.config import Settings
 from pgtrickle.db import Connection
+from pgtrickle.fence import Fence
 from pgtrickle.scheduler import requests
 from pgtrickle.scheduler.events import say
 
@@ -30,8 +31,9 @@ class Office(requests.Executor, Protocol):
 class Desk:
     """Where requests come in. Its rounds are for one thread; `backend_pids` may be asked for by another."""
 
-    def __init__(self, dsn: str, office: Callable[[Settings], Office]) -> None:
+    def __init__(self, dsn: str, office: Callable[[Settings], Office], fence: Fence | None = None) -> None:
         self._dsn = dsn
+        self._fence = fence
         self._open = office
         self._conn: Connection | None = None
         self._office: tuple[Settings, Office] | None = None
@@ -47,7 +49,7 @@ class Desk:
         if not requests.waiting(self._opened()):
             return False
         office = self._at_work(settings)
-        done = requests.carry_out(office.connection, office)
+        done = requests.carry_out(office.connection, office, self._fence)
         if done:
             say("requests_carried_out", requests=done)
         return False

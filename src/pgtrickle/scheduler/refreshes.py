@@ -26,6 +26,7 @@ from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.config import Settings
 from pgtrickle.errors import Error
+from pgtrickle.fence import Fence
 from pgtrickle.refresh import idle, tick
 from pgtrickle.refresh.decide import Action
 from pgtrickle.refresh.result import RefreshResult
@@ -101,8 +102,9 @@ class Sessions:
 class Refreshes:
     """Refreshes of one database. Its rounds are for one thread; `stop` and `backend_pids` are for any."""
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, fence: Fence | None = None) -> None:
         self._dsn = dsn
+        self._fence = fence
         self._settings = Settings()
         self._compiled: CompiledTables = {}
         self._crew: Crew[Refreshed] = Crew(self._refresher)
@@ -210,7 +212,7 @@ class Refreshes:
         working = diamonds.reached(known.dag, known.groups, selected, selected - quiet)
         resting = [running.streams[pgt_id] for pgt_id in sorted(selected - working)]
         if resting:
-            self._attempts.succeeded(idle.settle(sessions.record, running.at, resting, running.since))
+            self._attempts.succeeded(idle.settle(sessions.record, running.at, resting, running.since, self._fence))
         return working
 
     def _work(self, conn: db.Connection, known: Known, working: frozenset[int], running: _Running) -> None:
@@ -311,7 +313,7 @@ class Refreshes:
             say("recovered", refreshes=found.refreshes, jobs=found.jobs, staging=list(found.staging))
 
     def _refresher(self) -> Refresher:
-        return Refresher(self._dsn, self._settings, self._session, self._compiled)
+        return Refresher(self._dsn, self._settings, self._session, self._compiled, self._fence)
 
     def _session(self) -> SparkSession:
         from pgtrickle.spark import session  # here: with nothing to do, Spark is not loaded

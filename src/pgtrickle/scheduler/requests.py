@@ -33,12 +33,12 @@ from pgtrickle.catalog.names import Name, parse_name, qualify
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.db import Caller, Connection
 from pgtrickle.errors import Error, StateError, UsageError
+from pgtrickle.fence import Fence, fenced
 from pgtrickle.refresh.failure import as_ours, known_failures
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.scheduler import rights
 
 MOST_ATTEMPTS: Final = 3
-_LOCK: Final = sql.SQL("pg_catalog.hashtextextended('pgtrickle requests', 0)")
 _FLAGS: Final = frozenset({"cascade", "initialize"})
 _OF_DIAMONDS: Final = ("diamond_consistency", "diamond_schedule_policy")
 _BY_FUNCTION: Final = "Make requests by the functions of the schema pgtrickle."
@@ -119,24 +119,18 @@ def waiting(conn: Connection) -> bool:
     return row is not None and bool(row[0])
 
 
-def carry_out(conn: Connection, executor: Executor) -> int:
+def carry_out(conn: Connection, executor: Executor, fence: Fence | None = None) -> int:
     """Carries out what is pending, oldest first; answers how many. `conn` is the one `executor` works on.
 
-    One service at a time: whoever holds the lock knows that what is RUNNING belongs to one that died.
+    One service at a time, which its lease sees to: whoever leads knows that what is RUNNING belongs to one that died.
     """
-    row = conn.execute(sql.SQL("SELECT pg_try_advisory_lock({})").format(_LOCK)).fetchone()
-    if row is None or not row[0]:
-        return 0
-    try:
+    with fenced(conn, fence):
         _take_up(conn)
-        done = 0
-        while (request := _next(conn)) is not None:
-            _finish(conn, request, executor)
-            done += 1
-        return done
-    finally:
-        if not conn.closed:
-            conn.execute(sql.SQL("SELECT pg_advisory_unlock({})").format(_LOCK))
+    done = 0
+    while (request := _next(conn, fence)) is not None:
+        _finish(conn, request, executor, fence)
+        done += 1
+    return done
 
 
 def _take_up(conn: Connection) -> None:
@@ -151,17 +145,17 @@ def _take_up(conn: Connection) -> None:
     conn.execute("UPDATE pgtrickle.pgt_requests SET state = 'PENDING' WHERE state = 'RUNNING'")
 
 
-def _next(conn: Connection) -> Request | None:
+def _next(conn: Connection, fence: Fence | None) -> Request | None:
     columns = sql.SQL(", ").join(sql.Identifier(field.name) for field in fields(Request))
     claim = sql.SQL(
         "UPDATE pgtrickle.pgt_requests SET state = 'RUNNING', attempts = attempts + 1, started_at = clock_timestamp()"
         " WHERE id = (SELECT min(id) FROM pgtrickle.pgt_requests WHERE state = 'PENDING') RETURNING {}"
     )
-    with conn.cursor(row_factory=class_row(Request)) as cursor:
+    with fenced(conn, fence), conn.cursor(row_factory=class_row(Request)) as cursor:
         return cursor.execute(claim.format(columns)).fetchone()
 
 
-def _finish(conn: Connection, request: Request, executor: Executor) -> None:
+def _finish(conn: Connection, request: Request, executor: Executor, fence: Fence | None) -> None:
     """Carries one out and records what became of it; a failure that no one foresaw is recorded and raised."""
     try:
         result = {**_perform(conn, request, executor), **_notes(request)}
@@ -170,18 +164,21 @@ def _finish(conn: Connection, request: Request, executor: Executor) -> None:
             raise  # it stays RUNNING, and is taken up again
         foreseen = isinstance(error, known_failures())
         failure = as_ours(error) if foreseen else _unforeseen(error)
-        conn.execute(
-            "UPDATE pgtrickle.pgt_requests SET state = 'FAILED', finished_at = clock_timestamp(),"
-            " error_code = %s, error = %s, hint = %s WHERE id = %s",
-            (failure.code, _said(failure), failure.hint, request.id),
-        )
+        with fenced(conn, fence):
+            conn.execute(
+                "UPDATE pgtrickle.pgt_requests SET state = 'FAILED', finished_at = clock_timestamp(),"
+                " error_code = %s, error = %s, hint = %s WHERE id = %s",
+                (failure.code, _said(failure), failure.hint, request.id),
+            )
         if not foreseen:
             raise
         return
-    conn.execute(
-        "UPDATE pgtrickle.pgt_requests SET state = 'DONE', finished_at = clock_timestamp(), result = %s WHERE id = %s",
-        (json.dumps(result), request.id),
-    )
+    with fenced(conn, fence):
+        conn.execute(
+            "UPDATE pgtrickle.pgt_requests SET state = 'DONE', finished_at = clock_timestamp(), result = %s"
+            " WHERE id = %s",
+            (json.dumps(result), request.id),
+        )
 
 
 def _notes(request: Request) -> dict[str, object]:

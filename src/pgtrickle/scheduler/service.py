@@ -4,7 +4,7 @@
             ▲                thread             │ lease or server lost
             └──────── growing pauses ◀──────────┘
 
-While it leads, this thread only listens on the lease's connection: for its loss, and for those who wake us.
+While it leads, this thread only listens on the lease's connection, for those who wake us, and keeps the lease alive.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pgtrickle import db
 from pgtrickle.catalog import install
 from pgtrickle.config import Settings
 from pgtrickle.errors import Error, ServerError, UsageError
+from pgtrickle.fence import Fence, LeaseLost
 from pgtrickle.scheduler import lease
 from pgtrickle.scheduler.events import say
 from pgtrickle.scheduler.lease import Lease
@@ -36,7 +37,7 @@ FINISH_WITHIN_S: Final = 3.0
 """What is under way may finish; what is not done then is cut off, and PostgreSQL undoes it."""
 CUT_OFF_WITHIN_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 5.0
-_PASSING: Final = (ServerError.code, lease.LeaseLost.code)
+_PASSING: Final = (ServerError.code, LeaseLost.code)
 
 
 class Part(Protocol):
@@ -69,19 +70,21 @@ class Service:
     former; only refreshes can be switched off (`enabled`)."""
 
     def __init__(
-        self, dsn: str, refreshes: Callable[[], Part], requests: Callable[[], Part], controls: Controls
+        self, dsn: str, refreshes: Callable[[Fence], Part], requests: Callable[[Fence], Part], controls: Controls
     ) -> None:
         self._dsn = dsn
         self._refreshes = refreshes
         self._requests = requests
         self._controls = controls
         self._settings: Settings | None = None
+        self._instance = lease.new_instance()
 
     def run(self) -> None:
         """Serve until told to stop. Raises only what no waiting can mend: the server cannot be reached at the start, or
         its catalog is not one that this program can use."""
+        db.name_instance(self._instance)
         db.connect(self._dsn).close()
-        say("service_started", database=db.mask(self._dsn), pid=os.getpid())
+        say("service_started", database=db.mask(self._dsn), pid=os.getpid(), instance=self._instance)
         failures = 0
         while not self._controls.stop.is_set():
             since = time.monotonic()
@@ -97,26 +100,45 @@ class Service:
         say("service_stopped")
 
     def _serve(self) -> None:
-        held = lease.acquire(self._dsn, self._controls.stop, lambda reason: say("lease_awaited", reason=reason))
+        if not self._prepare():
+            return
+        timeout_ms = self._read().lease_timeout_ms
+        held = lease.acquire(self._dsn, self._instance, timeout_ms, self._controls.stop, _waiting)
         if held is None:
             return
         try:
-            say("lease_taken")
+            say("lease_taken", epoch=held.fence.epoch)
             self._lead(held)
         finally:
             held.release()
             say("lease_given_up")
 
-    def _lead(self, held: Lease) -> None:
+    def _prepare(self) -> bool:
+        """Wait until the server can be written to, and see that there is a catalog with leases in it; false if told to
+        stop before. A catalog that has them is brought up to date by who leads."""
         with db.connect(self._dsn) as conn:
-            applied = install.install(conn).applied
+            if lease.is_standby(conn):
+                _waiting(lease.STANDBY)
+            while lease.is_standby(conn):
+                if self._controls.stop.wait(lease.ASK_AGAIN_S):
+                    return False
+            if not install.has_leases(conn):
+                self._install(conn)
+        return True
+
+    def _install(self, conn: db.Connection) -> None:
+        applied = install.install(conn).applied
         if applied:
             say("catalog_installed", versions=list(applied))
+
+    def _lead(self, held: Lease) -> None:
+        with db.connect(self._dsn) as conn:
+            self._install(conn)
         settings = self._load()
         parts: dict[str, Part] = {
-            "refreshes": self._refreshes(),
-            "requests": self._requests(),
-            "capture": Steering(self._dsn),
+            "refreshes": self._refreshes(held.fence),
+            "requests": self._requests(held.fence),
+            "capture": Steering(self._dsn, lambda: held.capture),
         }
         work = [(Rounds(name, part.round, settings), part) for name, part in parts.items()]
         try:
@@ -136,13 +158,8 @@ class Service:
         """The settings as they are now, read in a new session: one that is open does not see what was set since for the
         database. Wrong ones are an error at the start only; later those stay that were right. Spark stays the same."""
         known = self._settings
-        try:
-            with db.connect(self._dsn) as conn:
-                found = Settings.load(conn)
-        except UsageError as error:
-            if known is None:
-                raise
-            say("settings_not_read", logging.WARNING, error=error)
+        found = self._read()
+        if found is known:
             return known
         if known is not None and found.spark_master != known.spark_master:
             say("setting_kept", logging.WARNING, setting="spark_master", until="the next start")
@@ -150,6 +167,17 @@ class Service:
         self._settings = found
         say("settings_read")
         return found
+
+    def _read(self) -> Settings:
+        known = self._settings
+        try:
+            with db.connect(self._dsn) as conn:
+                return Settings.load(conn)
+        except UsageError as error:
+            if known is None:
+                raise
+            say("settings_not_read", logging.WARNING, error=error)
+            return known
 
     def _finish(self, work: Sequence[tuple[Rounds, Part]]) -> None:
         """End all parts, in time: a round that does not end by itself loses its sessions."""
@@ -175,6 +203,10 @@ class Service:
                 conn.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s::integer[]) AS pid", (pids,))
         except (Error, psycopg.Error) as error:
             say("rounds_not_cut_off", logging.WARNING, error=error)
+
+
+def _waiting(reason: str) -> None:
+    say("lease_awaited", reason=reason)
 
 
 def _close_after(rounds: Rounds, part: Part) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from typing import Any, Final
 
 import psycopg
@@ -18,6 +19,7 @@ from pgtrickle.capture.modes import SlotState, Step
 from pgtrickle.capture.steer import Rests, Steered, steer
 from pgtrickle.catalog import writer as record
 from pgtrickle.config import Settings
+from pgtrickle.fence import Fence
 from pgtrickle.scheduler.alerts import Levels, Measures, alerts
 from pgtrickle.scheduler.decoding import Decoding
 from pgtrickle.scheduler.events import say
@@ -26,10 +28,12 @@ ALERT_CHANNEL: Final = "pg_trickle_alert"
 
 
 class Steering:
-    """Capture of one database. Its rounds are for one thread; `backend_pids` may be asked for by another."""
+    """Capture of one database, as long as the lease for it is ours, if there is one. Its rounds are for one thread;
+    `backend_pids` may be asked for by another."""
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, lease: Callable[[], Fence | None] | None = None) -> None:
         self._dsn = dsn
+        self._lease = lease
         self._conn: db.Connection | None = None
         self._decoding = Decoding(dsn)
         self._levels = Levels()
@@ -43,9 +47,13 @@ class Steering:
 
     def round(self, settings: Settings) -> bool:
         """One look at everything; true if something moved, and what follows should not wait."""
+        fence = None if self._lease is None else self._lease()
+        if self._lease is not None and fence is None:  # another service steers capture in this database
+            self._decoding.stop()
+            return False
         conn = self._connection()
-        state = self._decoding.follow(conn)
-        steered = steer(conn, settings, decoder=state, rests=self._rests)
+        state = self._decoding.follow(conn, fence)
+        steered = steer(conn, settings, decoder=state, rests=self._rests, fence=fence)
         for each in steered:
             _tell(each)
         record.note_decoded(conn)

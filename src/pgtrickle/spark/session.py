@@ -7,6 +7,7 @@ user, Spark's own log goes to a file.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -61,7 +62,7 @@ def session(master: str = "local[*]", settings: Mapping[str, str] | None = None)
     global _open
     with _lock:
         if _open is not None and not _alive(_open):
-            _forget(_open)
+            _discard(_open.master)
             _open = None
         if _open is None:
             for name in ECHOES:
@@ -87,7 +88,7 @@ def stop() -> None:
             if _alive(_open):
                 _open.session.stop()
             else:
-                _forget(_open)
+                _discard(_open.master)
             _open = None
 
 
@@ -105,19 +106,39 @@ def log_file() -> Path:
 def _alive(opened: _Open) -> bool:
     if opened.master.startswith("sc://"):
         return not opened.session.is_stopped  # type: ignore[attr-defined]
-    return SparkContext._active_spark_context is not None and _java_runs()
+    context = SparkContext._active_spark_context
+    if context is None or not _java_runs():
+        return False
+    try:
+        return not context._jsc.sc().isStopped()
+    except (Py4JError, AttributeError):  # it is just dying; AttributeError: pyspark has begun to clean up
+        return False
+
+
+def _java() -> subprocess.Popen[bytes] | None:
+    """The process of Java that pyspark talks to; None if there is none, or someone else started it."""
+    found = getattr(SparkContext._gateway, "proc", None)
+    assert found is None or isinstance(found, subprocess.Popen)
+    return found
 
 
 def _java_runs() -> bool:
-    process = getattr(SparkContext._gateway, "proc", None)
-    return process is None or process.poll() is None  # None: someone else started it
+    process = _java()
+    return process is None or process.poll() is None
 
 
-def _forget(ended: _Open) -> None:
-    """Lets pyspark start Java anew, if that has died (of a full memory, say): it keeps what was, and would go on to
-    talk to it."""
-    if ended.master.startswith("sc://") or _java_runs():
+def _discard(master: str) -> None:
+    """Lets pyspark start Java anew, whatever state it is in: dead (of a full memory, say), with a stopped context, or
+    half started. It keeps what was, and would go on to talk to it."""
+    if master.startswith("sc://"):
         return
+    process = _java()
+    if process is not None and process.poll() is None:
+        process.kill()
+        process.wait()
+    context = SparkContext._active_spark_context
+    if context is not None and getattr(context, "_accumulatorServer", None) is not None:
+        context._accumulatorServer.shutdown()
     for name in ("_active_spark_context", "_gateway", "_jvm"):
         setattr(SparkContext, name, None)
     for name in ("_instantiatedSession", "_activeSession"):
@@ -139,6 +160,8 @@ def _connect(master: str, settings: Mapping[str, str]) -> SparkSession:
 
 
 def _start(master: str, settings: Mapping[str, str]) -> SparkSession:
+    if not _java_runs():
+        _discard(master)
     if SparkContext._active_spark_context is not None:
         raise EnvironmentProblem(
             "this process has a Spark session of its own already",
@@ -161,7 +184,8 @@ def _start(master: str, settings: Mapping[str, str]) -> SparkSession:
             builder = builder.config(name, value)
         try:
             return builder.getOrCreate()
-        except (Py4JError, PySparkException, OSError) as error:
+        except Exception as error:  # whatever pyspark says when Java dies under it: nothing of it may stay
+            _discard(master)
             raise EnvironmentProblem(
                 f"Spark does not start with master {master} on {found.executable} (Java {found.version}): {error}",
                 code="PT511",

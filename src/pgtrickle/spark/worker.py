@@ -17,7 +17,7 @@ import pyarrow as pa
 from psycopg.sql import SQL
 from pyspark import TaskContext
 
-from pgtrickle import db
+from pgtrickle import db, failpoints
 from pgtrickle.answers import stored
 from pgtrickle.model import Column
 from pgtrickle.postgres.copy import copy_arrow
@@ -50,6 +50,7 @@ class Snapshot:
         """A cursor in a transaction at the snapshot."""
         with _connection(self.dsn).cursor() as cursor:
             _use(cursor, self.dsn, self.settings)
+            failpoints.reach("task-begun")
             cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             try:
                 cursor.execute(f"SET TRANSACTION SNAPSHOT '{self.name}'")
