@@ -8,8 +8,8 @@ import pytest
 
 from pgtrickle.query.analysis import Analysis
 from pgtrickle.query.analyze import analyze
+from pgtrickle.query.bench import Describe
 from pgtrickle.query.build import build
-from pgtrickle.query.building import Describe
 from pgtrickle.query.operators import Operator
 from pgtrickle.refresh.verify import AFTER_REFRESH, AT_ITS_SNAPSHOT, AT_PRESENT, Verification
 from tests.stories.telling import TOTALS, Story
