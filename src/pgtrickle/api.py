@@ -24,7 +24,7 @@ from pgtrickle.refresh.decide import Action
 from pgtrickle.refresh.explain import explain_query, explain_stream_table
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.refresh.run import Refresher
-from pgtrickle.refresh.verify import Verification, verify
+from pgtrickle.refresh.verify import Verification, verify_or_tell
 from pgtrickle.schedule import check_schedule
 
 if TYPE_CHECKING:
@@ -304,13 +304,14 @@ class Trickle:
         return circle_rules.route(members) if members else None
 
     def verify(self, *names: str) -> list[Verification]:
-        """Compares stream tables (all, if none is named) with their queries as PostgreSQL evaluates them."""
+        """Compares stream tables (all, if none is named) with their queries as PostgreSQL evaluates them. One that
+        cannot be compared says why, in its `error`."""
         streams = [catalog.resolve(self._connection, name) for name in names] or list(
             catalog.list_tables(self._connection)
         )
         patience = self.settings.decoder_wait_timeout
         return [
-            verify(self._refresher.connections(), stream, self._refresher.prepared(stream), patience)
+            verify_or_tell(self._refresher.connections(), stream, patience, self._refresh_for_sure)
             for stream in streams
         ]
 

@@ -8,6 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from pgtrickle.catalog.install import install
+
 SHOP = """
 CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy');
 CREATE DOMAIN price AS numeric(8, 2) CHECK (VALUE >= 0);
@@ -44,5 +46,6 @@ CREATE AGGREGATE product (int) (SFUNC = int4mul, STYPE = int, INITCOND = '1');
 def shop(database: str) -> Iterator[psycopg.Connection[Any]]:
     """A connection to a fresh shop."""
     with psycopg.connect(database, autocommit=True) as connection:
+        install(connection)
         connection.execute(SHOP.encode())
         yield connection

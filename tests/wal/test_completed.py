@@ -76,9 +76,9 @@ def test_what_was_not_captured_is_not_compared(made: World, refresher: Refresher
     stream = catalog.by_id(conn, pgt_id)
     assert stream is not None
     with decoding(made):
-        found = verify(refresher.connections(), stream, refresher.prepared(stream), 10)
+        found = verify(refresher.connections(), stream, 10, refresher.refresh)
     assert (found.equal, found.compared_with) == (True, "its snapshot")
     lose_slot(made)
     with pytest.raises(StateError, match="were not captured") as caught:
-        verify(refresher.connections(), stream, refresher.prepared(stream), 10)
+        verify(refresher.connections(), stream, 10, refresher.refresh)
     assert caught.value.code == "PT346"

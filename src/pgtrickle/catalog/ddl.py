@@ -26,11 +26,11 @@ def use(conn: psycopg.Connection[Any], pgt_id: int, dependencies: Dependencies) 
     """Remember what a stream table depends on as it is now, in place of what was known and noted before."""
     forget(conn, pgt_id)
     conn.execute("DELETE FROM pgtrickle.pgt_used_objects WHERE pgt_id = %s", (pgt_id,))
-    addresses = _addresses(dependencies)
+    addresses = dependencies.addresses
     conn.execute(
         "INSERT INTO pgtrickle.pgt_used_objects (pgt_id, classid, objid, objsubid, title, shape)"
         " SELECT %s, o.classid, o.objid, o.objsubid, d.title, d.shape"
-        " FROM unnest(%s::text[]::regclass[], %s::oid[], %s::integer[]) AS o(classid, objid, objsubid)"
+        " FROM unnest(%s::oid[], %s::oid[], %s::integer[]) AS o(classid, objid, objsubid)"
         " CROSS JOIN LATERAL pgtrickle.describe_object(o.classid, o.objid, o.objsubid) AS d"
         " WHERE d.shape IS NOT NULL ON CONFLICT DO NOTHING",
         (pgt_id, *([address[place] for address in addresses] for place in range(3))),
@@ -45,14 +45,3 @@ def forget(conn: psycopg.Connection[Any], pgt_id: int) -> None:
 def announce_own(conn: psycopg.Connection[Any]) -> None:
     """The DDL of this transaction is ours from here on: the event triggers pass it over."""
     conn.execute("SELECT set_config('pg_trickle.own_ddl', 'on', true)")
-
-
-def _addresses(dependencies: Dependencies) -> list[tuple[str, int, int]]:
-    """The dependencies as pg_depend would address them: catalog, object, column."""
-    return [
-        *(("pg_catalog.pg_class", oid, 0) for oid, _ in dependencies.relations),
-        *(("pg_catalog.pg_class", oid, number) for oid, numbers in dependencies.relations for number in numbers),
-        *(("pg_catalog.pg_class", oid, 0) for oid in dependencies.views),
-        *(("pg_catalog.pg_proc", oid, 0) for oid in dependencies.functions),
-        *(("pg_catalog.pg_constraint", oid, 0) for oid in dependencies.constraints),
-    ]

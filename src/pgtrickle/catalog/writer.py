@@ -164,6 +164,16 @@ def mark_outdated(conn: psycopg.Connection[Any], pgt_id: int, reason: str) -> No
     _update(conn, "UPDATE pgtrickle.pgt_stream_tables SET source_fingerprint = NULL WHERE pgt_id = %s", (pgt_id,))
 
 
+def set_fingerprint(conn: psycopg.Connection[Any], pgt_id: int, fingerprint: str) -> None:
+    """What its sources are like now, where DDL has changed nothing that counts; later, if someone holds the row."""
+    conn.execute(
+        "UPDATE pgtrickle.pgt_stream_tables AS t SET source_fingerprint = %s FROM (SELECT pgt_id FROM"
+        " pgtrickle.pgt_stream_tables WHERE pgt_id = %s FOR NO KEY UPDATE SKIP LOCKED) AS free"
+        " WHERE t.pgt_id = free.pgt_id",
+        (fingerprint, pgt_id),
+    )
+
+
 def mark_refreshed(
     conn: psycopg.Connection[Any],
     pgt_id: int,

@@ -25,6 +25,7 @@ from pgtrickle.errors import UsageError
 if TYPE_CHECKING:
     from pgtrickle.catalog.reader import HistoryRow, StreamTable
     from pgtrickle.refresh.result import RefreshResult
+    from pgtrickle.refresh.verify import Verification
 
 Name = Annotated[str, typer.Argument(help="The stream table, with or without its schema.")]
 Query = Annotated[str, typer.Option("--query", help="The defining SELECT, or @FILE (@- is stdin).")]
@@ -297,15 +298,26 @@ def verify(
         typer.echo("there are no stream tables; `pgtrickle create` makes one")
     else:
         print_table(
-            ["table", "verdict", "missing", "extra", "compared with its query at"],
+            ["table", "verdict", "missing", "extra", "looks", "compared with its query at"],
             [
-                (each.table, "equal" if each.equal else "DIFFERENT", each.missing, each.extra, each.compared_with)
+                (each.table, _verdict(each), each.missing, each.extra, each.different_looks, each.compared_with)
                 for each in found
             ],
-            numbers=["missing", "extra"],
+            numbers=["missing", "extra", "looks"],
         )
+        for each in found:
+            if each.error is not None:
+                typer.echo(f"error: {each.table}: {each.error}", err=True)
     if not all(each.equal for each in found):
         raise typer.Exit(NO)
+
+
+def _verdict(found: Verification) -> str:
+    if found.error is not None:
+        return "ERROR"
+    if found.missing or found.extra:
+        return "DIFFERENT"
+    return "LOOKS DIFFERENT" if found.different_looks else "equal"
 
 
 def _mode(stream: StreamTable) -> str:

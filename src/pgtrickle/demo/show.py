@@ -75,7 +75,8 @@ def _verdict(view: View, writers: Writers, found: list[Verification], captured: 
     view.say("")
     for each in found:
         seen = view.seen[each.table.removeprefix("public.")]
-        verdict = "equal" if each.equal else f"DIFFERENT: {each.missing} rows missing, {each.extra} too many"
+        differing = f"{each.missing} rows missing, {each.extra} too many, {each.different_looks} that look different"
+        verdict = "equal" if each.equal else f"DIFFERENT: {each.error or differing}"
         view.say(f"  {each.table:<24} {seen.refreshes:>3} refreshes {seen.changed:>7} rows changed   {verdict}")
     view.say("\nsources, and how their changes were captured at the end:")
     for line in captured:

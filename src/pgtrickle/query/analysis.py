@@ -78,14 +78,43 @@ class Function:
     builtin: bool
 
 
+_PG_CLASS, _PG_PROC, _PG_CONSTRAINT = 1259, 1255, 2606
+"""The oids of these catalogs, which are fixed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """What a plan depends on, by oid: the argument of `fingerprint()`. Plain integers, so that it can be stored."""
+    """What a plan depends on, by oid: the argument of `fingerprint()`. Plain values, so that it can be stored.
+
+    `objects` are all others that the query reaches (`reach.py`), as pg_depend addresses them; `texts` what PostgreSQL
+    makes of the query, which tells a cast or a function that took another's place.
+    """
 
     relations: tuple[tuple[int, tuple[int, ...]], ...]
     views: tuple[int, ...]
     functions: tuple[int, ...]
     constraints: tuple[int, ...]
+    objects: tuple[tuple[int, int, int], ...] = ()
+    texts: tuple[str, ...] = ()
+
+    @property
+    def addresses(self) -> list[tuple[int, int, int]]:
+        """All of them as pg_depend would address them: catalog, object, column."""
+        return [
+            *((_PG_CLASS, oid, 0) for oid, _ in self.relations),
+            *((_PG_CLASS, oid, number) for oid, numbers in self.relations for number in numbers),
+            *self.addresses_of_code,
+            *((_PG_CONSTRAINT, oid, 0) for oid in self.constraints),
+        ]
+
+    @property
+    def addresses_of_code(self) -> list[tuple[int, int, int]]:
+        """Those that are neither tables nor what tables have."""
+        return [
+            *((_PG_CLASS, oid, 0) for oid in self.views),
+            *((_PG_PROC, oid, 0) for oid in self.functions),
+            *self.objects,
+        ]
 
 
 NO_DEPENDENCIES = Dependencies((), (), (), ())
@@ -103,6 +132,7 @@ class Analysis:
     functions: tuple[Function, ...]
     constraints: tuple[int, ...]
     reasons: tuple[Unsupported, ...]
+    objects: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def normalised(self) -> str:
@@ -120,4 +150,6 @@ class Analysis:
             views=tuple(view.table.oid for view in self.views),
             functions=tuple(sorted(function.oid for function in self.functions if not function.builtin)),
             constraints=self.constraints,
+            objects=self.objects,
+            texts=(self.body.sql,),
         )

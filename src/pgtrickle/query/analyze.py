@@ -17,6 +17,7 @@ from pgtrickle.model import Table
 from pgtrickle.query import functions, nodetree, support
 from pgtrickle.query.analysis import Analysis, Body, Function, InlinedView, OutputColumn, SourceRelation
 from pgtrickle.query.locate import locate, locate_name, locate_second_statement, position
+from pgtrickle.query.reach import reached
 from pgtrickle.query.scratch import Scratch, prefix, scratch
 
 _FIRST_USER_OID = 16384
@@ -173,6 +174,8 @@ class _Reader:
         used, constraints = self._depended_on([view, *views])
         sources = tuple(self._source(row, used, direct) for row in relations.values())
         called = self._functions(all_facts)
+        secured = [row[0] for row in relations.values() if row[6] and (row[7] or row[0] not in direct)]
+        objects = reached(self._place, [view, *views], secured, [each.oid for each in called if not each.builtin])
         return Analysis(
             sql=self._sql,
             body=body,
@@ -182,6 +185,7 @@ class _Reader:
             functions=called,
             constraints=constraints,
             reasons=tuple(self._reasons),
+            objects=objects,
         )
 
     def _body(self, view: int) -> tuple[Body, nodetree.Facts]:

@@ -109,4 +109,6 @@ def _union(all_of: Sequence[Dependencies]) -> Dependencies:
         views=tuple(sorted({oid for each in all_of for oid in each.views})),
         functions=tuple(sorted({oid for each in all_of for oid in each.functions})),
         constraints=tuple(sorted({oid for each in all_of for oid in each.constraints})),
+        objects=tuple(sorted({address for each in all_of for address in each.objects})),
+        texts=tuple(sorted({text for each in all_of for text in each.texts})),
     )

@@ -17,7 +17,7 @@ from pgtrickle import failpoints
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import writer as record
 from pgtrickle.db import Connection
-from pgtrickle.query.fingerprint import fingerprint
+from pgtrickle.query.fingerprint import fingerprint, still_holds
 from pgtrickle.refresh import tick as ticks
 from pgtrickle.refresh.account import OTHER_GROUP, UNDER_WAY, skipped
 from pgtrickle.refresh.connections import Connections
@@ -175,4 +175,4 @@ class _Together:
         if not known.fits:
             return KEPT_OTHERWISE
         found = fingerprint(self.connections.aside, known.compiled.analysis.dependencies)
-        return None if found == stream.source_fingerprint else CHANGED
+        return None if still_holds(stream.source_fingerprint, found) else CHANGED

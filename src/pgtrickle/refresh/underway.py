@@ -26,7 +26,7 @@ from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.errors import Error, Refused, StateError
 from pgtrickle.model import Table
-from pgtrickle.query.fingerprint import fingerprint
+from pgtrickle.query.fingerprint import fingerprint, still_holds
 from pgtrickle.query.shadow import NotShadowed
 from pgtrickle.refresh import facts as ask
 from pgtrickle.refresh.account import OTHER_GROUP, Account, notify
@@ -224,14 +224,16 @@ class Refresh(Account):
         if not prepared.fits:
             return KEPT_OTHERWISE
         dependencies = prepared.compiled.analysis.dependencies
-        found = {fingerprint(self.connections.reader, dependencies)}
+        found = [fingerprint(self.connections.reader, dependencies)]
         if self.tick is not None:  # its snapshot is older than our locks, so DDL may have come in between
-            found.add(fingerprint(self.connections.aside, dependencies))
-        if found != {stream.source_fingerprint}:
+            found.append(fingerprint(self.connections.aside, dependencies))
+        if not all(still_holds(stream.source_fingerprint, each) for each in found):
             truncated = [
                 str(table) for table in prepared.sources if table.oid in pending and pending[table.oid].truncated
             ]
             return f"{', '.join(truncated)} was truncated or altered" if truncated else CHANGED
+        if found[-1] != stream.source_fingerprint:
+            record.set_fingerprint(self.connections.aside, self.pgt_id, found[-1])
         lost = [str(table) for table in prepared.sources if table.oid in pending and not pending[table.oid].captured]
         return f"changes of {', '.join(lost)} were not captured for a time" if lost else None
 

@@ -1,105 +1,205 @@
-"""Compares a stream table with its query as PostgreSQL itself evaluates it, at the table's own snapshot where it can.
+"""Compares a stream table with its query as PostgreSQL itself evaluates it: the user's own text, nothing of our trees.
 
-The sources have moved on since that snapshot, but the buffers hold what happened since: a source as it was is the
-source as it is, less the changes not yet applied. Changes that are decoded come later than our snapshot: they are
-brought into it by a copy. A table in FULL mode has no buffers; it is compared with the present.
+    nothing pending                ▶ the text over the sources as they are
+    changes pending                ▶ the text over the sources as they were (`earlier.py`)
+    what they were is not known    ▶ refreshed first, then the text over the sources as they are
+    FULL mode, or never filled     ▶ the text over the sources as they are: a stale table differs
+
+Of what a refresh is made of, only the frontier and the window's changes are used here. Called by `api.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Final
 
+import psycopg
+from psycopg import sql
+
+from pgtrickle import db
 from pgtrickle.capture.buffer import SCHEMA, buffer_name
+from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog.reader import StreamTable
-from pgtrickle.db import Connection, execute, scalar, use_settings
-from pgtrickle.errors import StateError
-from pgtrickle.model import quote
-from pgtrickle.postgres.weighted import weigh
-from pgtrickle.postgres.wire import send
-from pgtrickle.query import render
-from pgtrickle.query.operators import Operator, Scan
+from pgtrickle.db import Connection
+from pgtrickle.errors import Error, StateError
+from pgtrickle.query.analyze import analyze
+from pgtrickle.query.scratch import Scratch
+from pgtrickle.query.shadow import NotShadowed
+from pgtrickle.refresh.comparison import Differences, compare
 from pgtrickle.refresh.connections import Connections
+from pgtrickle.refresh.decide import Action
+from pgtrickle.refresh.earlier import as_they_were
+from pgtrickle.refresh.failure import as_ours
 from pgtrickle.refresh.lock import wait_for_refresh
-from pgtrickle.refresh.plan import result_columns, whole_sql
-from pgtrickle.refresh.prepared import Prepared
-from pgtrickle.refresh.window import Behind, Window, at_snapshot, await_decoder, copied, moved, opened
-from pgtrickle.spark.flow import Place
+from pgtrickle.refresh.result import RefreshResult
+from pgtrickle.refresh.window import Behind, Window, at_snapshot, await_decoder, opened
+
+AT_ITS_SNAPSHOT: Final = "its snapshot"
+AT_PRESENT: Final = "the present"
+AFTER_REFRESH: Final = "the present, after a refresh"
+_MOST_REFRESHES: Final = 5
+_VIEW: Final = "pgtrickle_verified"
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The answer: rows the table lacks and rows it has too many, at its own snapshot or (`compared_with`) now."""
+    """The answer: rows the table lacks and rows it has too many by `=`, and rows that are equal but look different
+    (1.0, 1.00), at its own snapshot or (`compared_with`) now. `error`: why there is none."""
 
     table: str
     missing: int
     extra: int
     compared_with: str
+    different_looks: int = 0
+    error: str | None = None
 
     @property
     def equal(self) -> bool:
-        return self.missing == 0 and self.extra == 0
+        return self.error is None and self.missing == self.extra == self.different_looks == 0
 
 
-def verify(connections: Connections, stream: StreamTable, prepared: Prepared, patience_s: float) -> Verification:
+class _TakesPatience(Exception):
+    """There are changes still to be decoded."""
+
+
+class _UnknownThen(Exception):
+    """The query cannot be evaluated over the sources as they were at the table's snapshot; says why."""
+
+
+Refresh = Callable[[int], RefreshResult]
+"""Refreshes the stream table of that id, with all that must be of one version with it."""
+
+
+def verify_or_tell(connections: Connections, stream: StreamTable, patience_s: float, refresh: Refresh) -> Verification:
+    """As `verify`; what keeps this table from being compared is its own answer, and the next ones are compared."""
+    try:
+        return verify(connections, stream, patience_s, refresh)
+    except (Error, psycopg.Error) as error:
+        if isinstance(error, psycopg.OperationalError) and connections.reader.broken:
+            raise
+        return Verification(str(stream), 0, 0, "nothing", error=str(as_ours(error)))
+
+
+def verify(connections: Connections, stream: StreamTable, patience_s: float, refresh: Refresh) -> Verification:
     """Counts the differing rows; one consistent view of everything. Waits for the decoder as a refresh does."""
-    found = _verify(connections, stream, prepared)
-    if found is None:  # there are changes still to be decoded: no refresh may clean them away while we wait
+    if stream.effective_mode == "FULL" or not stream.is_populated:
+        with _transaction(connections, stream):
+            return _answer(stream, _evaluated(connections.reader, stream), AT_PRESENT)
+    try:
+        return _at_its_snapshot(connections, stream)
+    except _TakesPatience:  # no refresh may clean away what we wait for
         with connections.writer.transaction():
             wait_for_refresh(connections.writer, stream.pgt_id, str(stream))
-            found = _verify(connections, stream, prepared, patience_s)
-        assert found is not None, "with patience there is an answer"
+            try:
+                return _at_its_snapshot(connections, _read(connections, stream), patience_s)
+            except _UnknownThen as unknown:
+                reason = str(unknown)
+    except _UnknownThen as unknown:
+        reason = str(unknown)
+    return _after_refresh(connections, stream, patience_s, refresh, reason)
+
+
+def _at_its_snapshot(connections: Connections, stream: StreamTable, patience_s: float | None = None) -> Verification:
+    reader = connections.reader
+    with _transaction(connections, stream), _window(connections, stream, patience_s) as window:
+        changed = _changed(connections, stream, window)
+        if not changed:
+            return _answer(stream, _evaluated(reader, stream), AT_ITS_SNAPSHOT)
+        analysis = analyze(reader, stream.defining_query, search_path=stream.search_path, settings=stream.settings)
+        try:
+            view = as_they_were(reader, analysis, window, changed)
+        except NotShadowed as problem:
+            raise _UnknownThen(str(problem)) from problem
+        return _answer(stream, compare(reader, stream, view), AT_ITS_SNAPSHOT)
+
+
+def _after_refresh(
+    connections: Connections, stream: StreamTable, patience_s: float, refresh: Refresh, reason: str
+) -> Verification:
+    """Compares with the present once the table is up to date with it. Whoever writes to the sources without a pause
+    leaves no moment for that."""
+    for _ in range(_MOST_REFRESHES):
+        result = refresh(stream.pgt_id)
+        if result.action is Action.SKIP:
+            raise _incomparable(stream, f"{reason}, and it cannot be refreshed: {result.reason}")
+        stream = _read(connections, stream)
+        with _transaction(connections, stream), _window(connections, stream, patience_s) as window:
+            try:
+                settled = not _changed(connections, stream, window)
+            except _UnknownThen:
+                settled = False
+            if settled:
+                return _answer(stream, _evaluated(connections.reader, stream), AFTER_REFRESH)
+    raise _incomparable(stream, f"{reason}, and its sources keep changing")
+
+
+def _incomparable(stream: StreamTable, why: str) -> StateError:
+    return StateError(
+        f"{stream} cannot be compared at its snapshot: {why}", code="PT346", hint="Verify it when less is written."
+    )
+
+
+def _read(connections: Connections, stream: StreamTable) -> StreamTable:
+    found = catalog.by_id(connections.aside, stream.pgt_id)
+    if found is None:
+        raise StateError("the stream table was dropped", code="PT301", hint="`pgtrickle status` lists them all.")
     return found
 
 
-def _verify(
-    connections: Connections, stream: StreamTable, prepared: Prepared, patience_s: float | None = None
-) -> Verification | None:
-    """The answer; None if it takes patience and there is none."""
+@contextmanager
+def _transaction(connections: Connections, stream: StreamTable) -> Iterator[None]:
+    """One snapshot for all that is read, of which nothing stays. What is read is locked before that snapshot: a table
+    or buffer that is truncated or rewritten after it would read as empty."""
     reader = connections.reader
-    with ExitStack() as stack:
-        stack.enter_context(reader.transaction())
-        use_settings(reader, stream.settings)
-        if stream.effective_mode == "FULL" or not stream.is_populated:
-            return _answer(reader, stream, prepared, whole_sql(prepared), "the present")
-        buffers = ", ".join(f"{SCHEMA}.{buffer_name(table.oid)}" for table in prepared.sources)
-        # Before the snapshot: a buffer truncated after it would read as empty.
-        execute(reader, f"LOCK TABLE {buffers} IN ACCESS SHARE MODE")
-        window = _since_last_refresh(connections, stream, prepared)
-        if not window.is_complete:
-            if patience_s is None:
-                return None
-            window = stack.enter_context(opened(_completed(window, stream, patience_s)))
-        pending = window.pending()
-        if any(found.truncated for found in pending.values()):
-            return _answer(reader, stream, prepared, whole_sql(prepared), "the present")
-        _require_captured(stream, prepared, [oid for oid, found in pending.items() if not found.captured])
-        return _answer(reader, stream, prepared, _query_at(reader, prepared, window), "its snapshot")
+    relations = _relations(connections.aside, stream)
+    with reader.transaction(force_rollback=True):
+        db.use_settings(reader, stream.settings)
+        if relations:
+            db.execute(reader, f"SET LOCAL lock_timeout = '{db.LOCK_TIMEOUT}'")
+            db.execute(reader, f"LOCK TABLE {', '.join(relations)} IN ACCESS SHARE MODE")
+        yield
 
 
-def _require_captured(stream: StreamTable, prepared: Prepared, missed: Collection[int]) -> None:
-    """Without all changes since its snapshot, what the sources were then is not known."""
-    if missed:
-        names = ", ".join(str(table) for table in prepared.sources if table.oid in missed)
-        raise StateError(
-            f"{stream} cannot be compared at its snapshot: changes of {names} were not captured for a time",
-            code="PT346",
-            hint="Refresh it: it is computed anew.",
-        )
+def _relations(aside: Connection, stream: StreamTable) -> list[str]:
+    """The table itself, its sources and their buffers, as far as they are there and may be locked."""
+    sources = [each.source_relid for each in catalog.dependencies(aside, stream.pgt_id)]
+    rows = aside.execute(
+        "SELECT pg_catalog.format('%%I.%%I', n.nspname, c.relname) FROM pg_catalog.pg_class AS c"
+        " JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace"
+        " WHERE (c.oid = ANY(%s::oid[]) OR n.nspname = %s AND c.relname = ANY(%s::text[])) AND c.relkind IN ('r', 'p')"
+        " AND pg_catalog.has_table_privilege(c.oid, 'SELECT')",
+        ([stream.pgt_relid, *sources], SCHEMA, [buffer_name(oid) for oid in sources]),
+    ).fetchall()
+    return sorted(str(name) for (name,) in rows)
 
 
-def _since_last_refresh(connections: Connections, stream: StreamTable, prepared: Prepared) -> Window:
-    row = connections.reader.execute(
-        "SELECT frontier::text, coalesce(upstream_frontier, frontier)::text, pg_current_snapshot()::text"
-        " FROM pgtrickle.pgt_stream_tables WHERE pgt_id = %s",
+@contextmanager
+def _window(connections: Connections, stream: StreamTable, patience_s: float | None) -> Iterator[Window]:
+    """What happened since the table's last refresh, as far as our snapshot sees. _TakesPatience without any."""
+    reader = connections.reader
+    row = reader.execute(
+        "SELECT frontier::text, coalesce(upstream_frontier, frontier)::text, pg_current_snapshot()::text,"
+        " ARRAY(SELECT d.source_relid::bigint FROM pgtrickle.pgt_dependencies AS d WHERE d.pgt_id = t.pgt_id),"
+        " ARRAY(SELECT d.source_relid::bigint FROM pgtrickle.pgt_dependencies AS d JOIN pgtrickle.pgt_stream_tables"
+        "   AS u ON u.pgt_relid = d.source_relid WHERE d.pgt_id = t.pgt_id)"
+        " FROM pgtrickle.pgt_stream_tables AS t WHERE pgt_id = %s",
         (stream.pgt_id,),
     ).fetchone()
     if row is None:
         raise StateError("the stream table was dropped", code="PT301", hint="`pgtrickle status` lists them all.")
-    frontier, upstream_frontier, now = map(str, row)
-    since = {t.oid: upstream_frontier if t.oid in prepared.upstream else frontier for t in prepared.sources}
-    return at_snapshot(connections, since, now)
+    frontier, upstream_frontier, now, sources, upstream = row
+    assert isinstance(sources, list)
+    assert isinstance(upstream, list)
+    since = {int(oid): str(upstream_frontier if oid in upstream else frontier) for oid in sources}
+    with ExitStack() as stack:
+        found = at_snapshot(connections, since, str(now))
+        if not found.is_complete:
+            if patience_s is None:
+                raise _TakesPatience
+            found = stack.enter_context(opened(_completed(found, stream, patience_s)))
+        yield found
 
 
 def _completed(window: Window, stream: StreamTable, patience_s: float) -> Window:
@@ -113,44 +213,38 @@ def _completed(window: Window, stream: StreamTable, patience_s: float) -> Window
         ) from behind
 
 
-def _query_at(reader: Connection, prepared: Prepared, window: Window) -> str:
-    """The query over the sources as they were at the window's start."""
-
-    def source_before(operator: Operator) -> str | None:
-        if not isinstance(operator, Scan):
-            return None
-        attributes = list(zip(operator.attributes, operator.names, strict=True))
-        changes = window.changes_sql(operator.table.oid, attributes)
-        place = window.spans[operator.table.oid].place
-        if place is not Place.SNAPSHOT:
-            changes = f"SELECT * FROM {copied(window.connection(place), changes, reader)}"
-        return moved(operator, changes, -1)
-
-    return render.select(prepared.tree, leaf=source_before)
+def _changed(connections: Connections, stream: StreamTable, window: Window) -> frozenset[int]:
+    """The sources that have changes in the window; _UnknownThen if these do not tell what a source was."""
+    pending = window.pending()
+    if any(found.truncated for found in pending.values()):
+        raise _UnknownThen("a source was truncated since")
+    missed = [oid for oid, found in pending.items() if not found.captured]
+    _require_captured(connections, stream, missed)
+    return frozenset(oid for oid, found in pending.items() if found.changes)
 
 
-def _answer(
-    connection: Connection, stream: StreamTable, prepared: Prepared, expected: str, compared_with: str
-) -> Verification:
-    missing, extra = _differences(connection, prepared, expected)
-    return Verification(str(stream), missing, extra, compared_with)
+def _require_captured(connections: Connections, stream: StreamTable, missed: Collection[int]) -> None:
+    """Without all changes since its snapshot, what the sources were then is not known."""
+    if missed:
+        sources = catalog.dependencies(connections.aside, stream.pgt_id)
+        names = ", ".join(f"{each.source_schema}.{each.source_name}" for each in sources if each.source_relid in missed)
+        raise StateError(
+            f"{stream} cannot be compared at its snapshot: changes of {names} were not captured for a time",
+            code="PT346",
+            hint="Refresh it: it is computed anew.",
+        )
 
 
-def _differences(connection: Connection, prepared: Prepared, expected: str) -> tuple[int, int]:
-    """Missing and extra rows as EXCEPT ALL counts them: by value, or by text where a type has no equality."""
-    columns = result_columns(prepared)
-    pairs = list(zip(prepared.storage.columns, columns, strict=True))
-    mine = ", ".join(f"{quote(stored.name)} AS {quote(column.name)}" for stored, column in pairs)
-    actual = f"SELECT {mine} FROM {prepared.storage.qualified}"
-    names = [column.name for column in columns]
-    both = f"{weigh(expected, names)} UNION ALL {weigh(actual, names, -1)}"
-    hashable = prepared.storage.hashable
-    keys = [quote(c.name) if place in hashable else send(quote(c.name), c.type) for place, c in enumerate(columns)]
-    group = f" GROUP BY {', '.join(keys)}" if keys else ""
-    totals = (
-        "SELECT ARRAY[coalesce(sum(w) FILTER (WHERE w > 0), 0), coalesce(-sum(w) FILTER (WHERE w < 0), 0)]::bigint[] "
-        f"FROM (SELECT sum(w) AS w FROM ({both}) AS rows{group}) AS differences"
-    )
-    found = scalar(connection, totals)
-    assert isinstance(found, list)
-    return int(found[0]), int(found[1])
+def _evaluated(reader: Connection, stream: StreamTable) -> Differences:
+    """Against the user's own text, as PostgreSQL reads it under the path it was given with."""
+    with reader.transaction():
+        place = Scratch(reader)
+        before = str(place.rows("SELECT pg_catalog.current_setting('search_path')")[0][0])
+        place.use_search_path(stream.search_path)
+        place.define(stream.defining_query, _VIEW)
+        place.use_search_path(before)
+    return compare(reader, stream, sql.Identifier("pg_temp", _VIEW))
+
+
+def _answer(stream: StreamTable, found: Differences, compared_with: str) -> Verification:
+    return Verification(str(stream), found.missing, found.extra, compared_with, found.looks)
