@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 
-from pgtrickle.errors import Unsupported
+from pgtrickle.errors import QueryError, Unsupported
 from pgtrickle.model import PgType
-from pgtrickle.query import dialect, render, support
+from pgtrickle.query import dialect, limits, render, support
 from pgtrickle.query.analysis import Analysis, Body
 from pgtrickle.query.analyze import NOT_ITS_FAULT, analyze
 from pgtrickle.query.build import build
 from pgtrickle.query.locate import locate_name
 from pgtrickle.query.operators import Operator
 from pgtrickle.query.scratch import scratch
+
+MOST_LEVELS: Final = 50
+"""Operators above each other: joins, groupings, subqueries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,24 +34,61 @@ class Compiled:
         return replace(self, tree=None)
 
 
-def compile_query(conn: psycopg.Connection[Any], sql: str, *, search_path: str | None = None) -> Compiled:
-    """Analyses `sql` and builds its tree. Raises QueryError if PostgreSQL refuses it; leaves nothing behind."""
-    analysis = analyze(conn, sql, search_path=search_path)
+def compile_query(
+    conn: psycopg.Connection[Any],
+    sql: str,
+    *,
+    search_path: str | None = None,
+    within_s: float = limits.WITHIN_S,
+    with_tree: bool = True,
+) -> Compiled:
+    """Analyses `sql` and builds its tree, unless told that none is needed. Raises QueryError if PostgreSQL refuses it;
+    leaves nothing behind. What is too deep, or is not done in time, is refused for incremental modes."""
+    return limits.with_deep_stack(lambda: _compile(conn, sql, search_path, within_s, with_tree))
+
+
+def _compile(
+    conn: psycopg.Connection[Any], sql: str, search_path: str | None, within_s: float, with_tree: bool
+) -> Compiled:
+    try:
+        analysis = analyze(conn, sql, search_path=search_path)
+    except RecursionError as error:
+        raise QueryError("the query is nested too deeply", code="PT111", hint="write it with fewer levels") from error
     if analysis.reasons:
         return Compiled(analysis, None, analysis.reasons[0])
+    if not with_tree:
+        return Compiled(analysis, None, None)
     try:
-        tree = build(analysis, lambda query: _describe(conn, query))
-        _require_faithful(conn, analysis)
-        _require_same_types(conn, analysis, tree)
+        with limits.within(within_s):
+            tree = build(analysis, lambda query: _describe(conn, query))
+            _require_faithful(conn, analysis)
+            _require_same_types(conn, analysis, tree)
+            _require_few_levels(tree)
     except Unsupported as refusal:
         return Compiled(analysis, None, refusal)
     except dialect.UnknownSyntaxError as problem:
         return Compiled(analysis, None, support.UNFAITHFUL.refuse(str(problem)))
+    except RecursionError:
+        return Compiled(analysis, None, support.TOO_DEEP.refuse())
     return Compiled(analysis, tree, None)
+
+
+def _require_few_levels(tree: Operator) -> None:
+    """Each refresh walks the tree, with the stack that a thread has, and in a time that grows with the levels."""
+    levels: dict[int, int] = {}
+
+    def depth(node: Operator) -> int:
+        if id(node) not in levels:
+            levels[id(node)] = 1 + max(map(depth, node.inputs), default=0)
+        return levels[id(node)]
+
+    if depth(tree) > MOST_LEVELS:
+        raise support.TOO_DEEP.refuse()
 
 
 def _describe(conn: psycopg.Connection[Any], query: str) -> list[PgType]:
     """The types of a query's columns."""
+    limits.check_time()
     try:
         with scratch(conn, "pg_catalog") as place:
             return [column.type for column in place.attributes(place.define(query))]

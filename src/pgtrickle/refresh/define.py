@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 import psycopg
 
@@ -30,6 +31,7 @@ from pgtrickle.refresh.failure import DefinitionProblem
 from pgtrickle.refresh.lock import wait_for_refresh
 from pgtrickle.refresh.prepared import Prepared, joined_aggregates, prepare
 
+_COMPILE_AGAIN_WITHIN_S: Final = 600.0
 MODES = ("AUTO", "FULL", "DIFFERENTIAL")
 
 
@@ -70,11 +72,15 @@ def create(
 
 
 def load(connection: Connection, stream: StreamTable) -> Prepared:
-    """Compiles a registered stream table for its refreshes."""
+    """Compiles a registered stream table for its refreshes: as it was accepted, it is given time."""
     with connection.transaction():
-        compiled = compile_query(connection, stream.defining_query, search_path=stream.search_path)
-    if stream.effective_mode == "FULL":
-        compiled = compiled.without_tree()
+        compiled = compile_query(
+            connection,
+            stream.defining_query,
+            search_path=stream.search_path,
+            within_s=_COMPILE_AGAIN_WITHIN_S,
+            with_tree=stream.effective_mode != "FULL",
+        )
     prepared = prepare(connection, stream.pgt_id, stream.pgt_schema, stream.pgt_name, compiled)
     if compiled.tree is None:
         return prepared
@@ -166,9 +172,9 @@ def _compile(connection: Connection, query: str, search_path: str, refresh_mode:
         raise UsageError(
             f"there is no refresh mode {refresh_mode!r}", code="PT006", hint=f"use one of {', '.join(MODES)}"
         )
-    compiled = compile_query(connection, query, search_path=search_path)
+    compiled = compile_query(connection, query, search_path=search_path, with_tree=refresh_mode != "FULL")
     if refresh_mode == "FULL":
-        return compiled.without_tree(), Mode(refresh_mode, "FULL", "refresh mode is FULL")
+        return compiled, Mode(refresh_mode, "FULL", "refresh mode is FULL")
     refusal = compiled.refusal or _capture_refusal(connection, compiled)
     if refusal is None:
         return compiled, Mode(refresh_mode, "DIFFERENTIAL", None)
