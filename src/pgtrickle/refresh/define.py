@@ -215,7 +215,7 @@ def _capture_refusal(connection: Connection, compiled: Compiled) -> Unsupported 
     """Why a source of the query cannot be captured, if one cannot."""
     for source in compiled.analysis.sources:
         try:
-            triggers.require_capturable(connection, source.table)
+            triggers.require_capturable(connection, source.table, [column.name for column in source.columns])
         except Unsupported as refusal:
             return refusal
     return None
