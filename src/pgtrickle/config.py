@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pgtrickle.errors import UsageError
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Value: TypeAlias = bool | int | float | str
 
+LONGEST_SCHEDULE_S: Final = 3650 * 86400
+"""Ten years, in seconds: sums of times stay within those of Python and PostgreSQL."""
 _TRUE = frozenset({"true", "on", "yes", "1", "t", "y"})
 _FALSE = frozenset({"false", "off", "no", "0", "f", "n"})
 _BYTES = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
@@ -44,8 +46,12 @@ class Settings:
     """All settings of CONTRACT.md with their defaults."""
 
     enabled: bool = _setting(True, "Whether the service refreshes anything.")
-    scheduler_interval_ms: int = _setting(1000, "Time between two looks at what is due.", unit="ms", least=10)
-    min_schedule_seconds: int = _setting(1, "The shortest schedule a stream table may have.", unit="s", least=1)
+    scheduler_interval_ms: int = _setting(
+        1000, "Time between two looks at what is due.", unit="ms", least=10, most=86_400_000
+    )
+    min_schedule_seconds: int = _setting(
+        1, "The shortest schedule a stream table may have.", unit="s", least=1, most=LONGEST_SCHEDULE_S
+    )
     max_consecutive_errors: int = _setting(3, "Failures in a row after which a stream table is suspended.", least=1)
     max_concurrent_refreshes: int = _setting(4, "Refreshes that may run at the same time.", least=1)
     parallel_refresh_mode: str = _setting(

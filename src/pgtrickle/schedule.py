@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Final
 
 from croniter import croniter
 
+from pgtrickle.config import LONGEST_SCHEDULE_S
 from pgtrickle.errors import UsageError
 
+_LONGEST_TEXT: Final = 100  # the bounds are those of pgtrickle.check_schedule in SQL too
+_SOME_DAY: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+_DURATION = re.compile(r"(?:([0-9]+)d)?(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?")
 _CALCULATED = "calculated"
 _RANDOM = re.compile(r"(?<![a-z])r(?![a-z])")  # croniter's own: other times at each look
 
 
 def seconds(schedule: str) -> int | None:
     """The length of a duration; None if the text is not one."""
-    match = _DURATION.fullmatch(schedule.strip().lower())
+    text = schedule.strip().lower()
+    match = _DURATION.fullmatch(text) if text.isascii() and len(text) <= _LONGEST_TEXT else None
     if match is None or not any(match.groups()):
         return None
     return sum(int(amount) * unit for amount, unit in zip(match.groups(), _UNITS.values(), strict=True) if amount)
@@ -30,7 +35,16 @@ def fires(cron: str, start: datetime) -> croniter:
 
 def _is_cron(text: str) -> bool:
     """Whether it is a cron expression with times that come (no 30 February) and that are the same at each look."""
-    return not _RANDOM.search(text.lower()) and croniter.is_valid(text, second_at_beginning=True, strict=True)
+    if not text.isascii() or len(text) > _LONGEST_TEXT or _RANDOM.search(text.lower()):
+        return False
+    if not croniter.is_valid(text, second_at_beginning=True, strict=True):
+        return False
+    try:
+        fires(text, _SOME_DAY).get_next()
+        fires(text, _SOME_DAY).get_prev()
+    except ValueError:  # what croniter raises if it finds no time
+        return False
+    return True
 
 
 def check_schedule(schedule: str | None, min_seconds: int) -> str | None:
@@ -45,6 +59,12 @@ def check_schedule(schedule: str | None, min_seconds: int) -> str | None:
                 f"the schedule {text!r} is shorter than {min_seconds} s",
                 code="PT011",
                 hint="choose a longer one, or lower pg_trickle.min_schedule_seconds",
+            )
+        if length > LONGEST_SCHEDULE_S:
+            raise UsageError(
+                f"the schedule {text!r} is longer than ten years",
+                code="PT016",
+                hint="choose a shorter one; `calculated` leaves the table to those that read it",
             )
         return text
     if text.startswith("@") or len(text.split()) in {5, 6}:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.scheduler.attempts import Attempts
 from pgtrickle.scheduler.pace import LONGEST_OF_A_TABLE_S, pause_of_a_table
-from pgtrickle.scheduler.staleness import alert, find
+from pgtrickle.scheduler.staleness import alert, is_stale
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -105,7 +105,7 @@ STREAM = StreamTable(
     ids=["late", "within twice its schedule", "longer schedule", "calculated", "cron", "suspended", "not populated"],
 )
 def test_stale(stream: StreamTable, stale: bool) -> None:
-    assert bool(find([stream], later(20.5))) is stale
+    assert is_stale(stream, later(20.5)) is stale
 
 
 def test_the_alert() -> None:

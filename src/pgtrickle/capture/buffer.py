@@ -2,6 +2,8 @@
 
     changes_<oid>(change_id, xid, lsn, action I/U/D/T, cdc_source T/W, new_<column>…, old_<column>…)
 
+An update is one row U with both images, or, where these may not fit a page, two rows D and I.
+
 `xid` is the writer's top-level transaction, which decides the window a change falls in. T says that the content of
 the source is no longer what the changes before it add up to (TRUNCATE, or DDL): consumers compute it anew.
 """
@@ -18,9 +20,15 @@ from psycopg import sql
 
 from pgtrickle.capture import named_locks
 from pgtrickle.capture.source import Attribute
+from pgtrickle.errors import Unsupported
+from pgtrickle.model import Table
 
 SCHEMA: Final = "pgtrickle_changes"
 _LONGEST_NAME = 63
+_MOST_COLUMNS: Final = 1600
+_OWN_COLUMNS: Final = 5
+PAGE: Final = 8160
+"""Bytes of a page that a row may take."""
 _TRUNCATE_FROM_BYTES: Final = 1 << 20  # below, a DELETE is cheaper than a new file and its fsync
 
 
@@ -61,6 +69,23 @@ def buffer_column(side: str, column: str) -> str:
 def exists(conn: psycopg.Connection[Any], source_oid: int) -> bool:
     row = conn.execute("SELECT to_regclass(%s) IS NOT NULL", (f"{SCHEMA}.{buffer_name(source_oid)}",)).fetchone()
     return row is not None and bool(row[0])
+
+
+def require_room(table: Table, columns: Sequence[Attribute]) -> None:
+    """Unsupported if a table cannot have the columns that the buffer would need."""
+    most = (_MOST_COLUMNS - _OWN_COLUMNS) // 2
+    if len(columns) > most:
+        raise Unsupported(
+            f"{len(columns)} columns of {table} are used, and changes of at most {most} can be captured",
+            code="PT282",
+            hint="name only the columns that are needed, or use refresh_mode => 'FULL'",
+        )
+
+
+def holds_pairs(columns: Sequence[Attribute]) -> bool:
+    """Whether a row with both images of any change fits a page, whatever the values are."""
+    header = 24 + (2 * len(columns) + _OWN_COLUMNS) // 8 + 8
+    return header + 8 * _OWN_COLUMNS + 2 * sum(column.width for column in columns) <= PAGE
 
 
 def create(conn: psycopg.Connection[Any], source_oid: int, columns: Sequence[Attribute]) -> None:

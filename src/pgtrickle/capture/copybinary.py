@@ -48,7 +48,7 @@ class ValueType:
 class BufferShape:
     """A buffer as it is: its source, the source's columns that are captured, and the type it has for each.
 
-    `refused_lsn`: it has refused a value of a transaction up to there.
+    `refused_lsn`: it has refused a value of a transaction up to there. `pairs`: a row with both images always fits.
     """
 
     source: int
@@ -56,6 +56,7 @@ class BufferShape:
     types: tuple[tuple[int, int], ...]
     partitioned: bool = False
     refused_lsn: int = 0
+    pairs: bool = True
 
     @property
     def copied(self) -> tuple[str, ...]:
@@ -194,8 +195,13 @@ class Route:
             if UNCHANGED in new:
                 new = [before if after is UNCHANGED else after for before, after in zip(old, new, strict=True)]
             after, before = self._pick(new), self._pick(old)  # no UNCHANGED is left in them
-            if after != before:
+            if after == before:
+                continue
+            if target.shape.pairs:
                 target.rows += b"".join((target.update_head, *after, *before))  # type: ignore[arg-type]
+            else:
+                target.rows += b"".join((target.delete_head, target.nulls, *before))  # type: ignore[arg-type]
+                target.rows += b"".join((target.insert_head, *after, target.nulls))  # type: ignore[arg-type]
 
 
 def misfit(relation: Relation, shape: BufferShape, types: Sequence[ValueType | None]) -> str | None:

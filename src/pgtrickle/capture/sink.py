@@ -20,7 +20,7 @@ from psycopg import Copy, sql
 from psycopg.pq import TransactionStatus
 
 from pgtrickle import db, failpoints
-from pgtrickle.capture.buffer import SCHEMA, buffer_column, buffer_identifier, buffer_name
+from pgtrickle.capture.buffer import PAGE, SCHEMA, buffer_column, buffer_identifier, buffer_name
 from pgtrickle.capture.copybinary import (
     HEADER,
     TRAILER,
@@ -33,6 +33,7 @@ from pgtrickle.capture.copybinary import (
 )
 from pgtrickle.capture.pgoutput import Relation
 from pgtrickle.capture.replication import format_lsn, parse_lsn
+from pgtrickle.capture.source import WIDTH
 from pgtrickle.errors import StateError
 from pgtrickle.fence import Fence, hold
 
@@ -41,18 +42,20 @@ LOCK_TIMEOUT_S: Final = 20
 
 # A source counts while it is captured from the WAL, and also on its way back: the side of each change is decided by
 # the handovers when the buffer is read, so a row too many does no harm.
-_STATE = """
+_STATE = f"""
 SELECT t.source_relid::bigint, b.names, b.types, b.modifiers, pg_snapshot_xmax(pg_current_snapshot())::text, t.columns,
        EXISTS (SELECT FROM pg_partitioned_table AS p WHERE p.partrelid = t.source_relid),
-       coalesce(t.refused_lsn - '0/0', 0)
+       coalesce(t.refused_lsn - '0/0', 0), b.pairs
 FROM pgtrickle.pgt_change_tracking AS t
 CROSS JOIN LATERAL (
     SELECT array_agg(a.attname::text) AS names, array_agg(a.atttypid::bigint) AS types,
-           array_agg(a.atttypmod) AS modifiers
+           array_agg(a.atttypmod) AS modifiers,
+           sum({WIDTH.format(length="a.attlen", storage="a.attstorage")}) + max(a.attnum) / 8 + 32 <= {PAGE} AS pairs
     FROM pg_attribute AS a
-    WHERE a.attrelid = to_regclass({schema} || '.changes_' || t.source_relid) AND a.attnum > 0 AND NOT a.attisdropped
+    WHERE a.attrelid = to_regclass({{schema}} || '.changes_' || t.source_relid) AND a.attnum > 0 AND NOT a.attisdropped
 ) AS b
-WHERE (t.source_relid = {relation} OR t.source_relid IN (SELECT p.relid FROM pg_partition_ancestors({relation}) AS p))
+WHERE (t.source_relid = {{relation}}
+       OR t.source_relid IN (SELECT p.relid FROM pg_partition_ancestors({{relation}}) AS p))
   AND (t.cdc_mode <> 'TRIGGER'
        OR EXISTS (SELECT FROM pgtrickle.pgt_handovers AS h WHERE h.source_relid = t.source_relid))
   AND b.names IS NOT NULL
@@ -301,7 +304,7 @@ class Sink:
                 pass
             self._locked |= sources
         shapes = []
-        for source, names, types, modifiers, xmax, columns, partitioned, refused in cursor:
+        for source, names, types, modifiers, xmax, columns, partitioned, refused, pairs in cursor:
             assert isinstance(source, int)
             assert isinstance(names, list)
             assert isinstance(types, list)
@@ -310,7 +313,7 @@ class Sink:
             self._xid_reference = int(str(xmax))
             type_of = dict(zip(names, zip(types, modifiers, strict=True), strict=True))
             kept = tuple(type_of.get(buffer_column("new", name), (0, 0)) for name in columns)
-            shapes.append(BufferShape(source, tuple(columns), kept, bool(partitioned), int(str(refused))))
+            shapes.append(BufferShape(source, tuple(columns), kept, bool(partitioned), int(str(refused)), bool(pairs)))
         return shapes
 
     def _target(self, shape: BufferShape) -> Target:
@@ -364,10 +367,11 @@ class Sink:
     @contextmanager
     def _noting_refusal(self, source: int) -> Iterator[None]:
         """A value that was right when it was written may not be now, as when a label of an enum has got another name.
+        Or the row fitted a page of the source, and does not fit a page of the buffer, which has more columns.
         It ends this session; the next one does not try again."""
         try:
             yield
-        except psycopg.DataError:
+        except (psycopg.DataError, psycopg.errors.ProgramLimitExceeded):
             self._refused = source
             raise
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 from psycopg.rows import class_row
@@ -16,7 +16,8 @@ from pgtrickle.model import Table
 @dataclass(frozen=True, slots=True)
 class Attribute:
     """A column of a source. `type` is the column's type for the buffer: a domain's base type, since the unused side of
-    a change is NULL and a domain may forbid that. `expression` is that of a virtual generated column."""
+    a change is NULL and a domain may forbid that. `expression` is that of a virtual generated column. `width` is what a
+    value takes of a page at most, in bytes, when all that can be stored elsewhere (TOAST) is."""
 
     number: int
     name: str
@@ -26,6 +27,7 @@ class Attribute:
     collation: str | None
     expression: str | None
     expression_checksum: str | None
+    width: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,11 @@ _REFUSED_KINDS = {
     "v": ("a view", "Name the tables it reads."),
 }
 
-_ATTRIBUTES = """
+WIDTH: Final = "CASE WHEN {length} > 0 THEN ({length} + 7) / 8 * 8 WHEN {storage} = 'p' THEN 8192 ELSE 32 END"
+"""What a value takes of a page at most, by its type's or column's length and storage. A value that is longer than a
+pointer of 18 bytes, rounded up to 24, can be stored elsewhere; with what alignment may add, 32."""
+
+_ATTRIBUTES = f"""
 SELECT a.attnum AS number, a.attname AS name, a.atttypid AS type_oid, a.atttypmod AS type_modifier,
        (WITH RECURSIVE base AS (
             SELECT a.atttypid AS oid, a.atttypmod AS typmod
@@ -71,7 +77,9 @@ SELECT a.attnum AS number, a.attname AS name, a.atttypid AS type_oid, a.atttypmo
        (SELECT pg_catalog.format('%%I.%%I', n.nspname, c.collname) FROM pg_collation AS c
         JOIN pg_namespace AS n ON n.oid = c.collnamespace WHERE c.oid = a.attcollation) AS collation,
        CASE WHEN a.attgenerated = 'v' THEN pg_get_expr(d.adbin, d.adrelid) END AS expression,
-       CASE WHEN a.attgenerated = 'v' THEN md5(d.adbin::text) END AS expression_checksum
+       CASE WHEN a.attgenerated = 'v' THEN md5(d.adbin::text) END AS expression_checksum,
+       (SELECT {WIDTH.format(length="t.typlen", storage="t.typstorage")} FROM pg_type AS t WHERE t.oid = a.atttypid)
+       AS width
 FROM pg_attribute AS a LEFT JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
 WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum

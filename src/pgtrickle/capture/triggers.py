@@ -13,6 +13,10 @@ names may be gone, which would fail the user's write, or a partition may have ta
 It then writes a T row instead, and the consumers compute their tables anew. A row trigger pays this for each row,
 one reason more to have statement triggers wherever they see everything.
 
+Why a wide source has another function (`sql/update_wide.sql`): a row of the buffer with both images may not fit a page,
+and the user's UPDATE would fail. There an update is a deletion and an insertion, each with one image. Where even that
+does not fit (the source's own row just did), a T row is written. That takes a subtransaction, which others do without.
+
 A source captured from the WAL keeps its triggers, disabled (`disarm`), so that going back is quick (`arm`). That of
 TRUNCATE stays enabled: it costs writers nothing, and sees what the WAL does not tell, a partition truncated by itself.
 """
@@ -33,7 +37,10 @@ from pgtrickle.capture.modes import Mode
 from pgtrickle.capture.source import Attribute, Source, read_source
 from pgtrickle.model import Table
 
-_TEMPLATE: Final = (Path(__file__).parent / "sql" / "capture.sql").read_text(encoding="utf-8")
+_TEMPLATE, _UPDATE, _UPDATE_WIDE, _TOO_LARGE = (
+    (Path(__file__).parent / "sql" / f"{name}.sql").read_text(encoding="utf-8")
+    for name in ("capture", "update", "update_wide", "too_large")
+)
 _EVENTS: Final = ("insert", "update", "delete", "truncate")
 _TRANSITIONS: Final = {
     "insert": "REFERENCING NEW TABLE AS new_rows",
@@ -77,9 +84,16 @@ class _Job:
         return self.buffer_exists and not self.unfit and self.triggers_stand and not self.strays and self.intact
 
 
-def require_capturable(conn: psycopg.Connection[Any], table: Table) -> None:
-    """Raise Unsupported if the changes of `table` cannot be captured exactly, or not by this role."""
-    read_source(conn, table)
+def require_capturable(conn: psycopg.Connection[Any], table: Table, columns: Collection[str] = ()) -> None:
+    """Raise Unsupported if the changes of these columns of `table`, and of those that others need, cannot be captured
+    exactly, or not by this role."""
+    source = read_source(conn, table)
+    row = conn.execute(
+        "SELECT columns FROM pgtrickle.pgt_change_tracking WHERE source_relid = %s", (table.oid,)
+    ).fetchone()
+    there = {each.name for each in source.attributes}
+    captured = set() if row is None else there & set(row[0])
+    buffer.require_room(source.table, source.named(captured | set(columns)))
 
 
 def attach(
@@ -230,6 +244,7 @@ def _plan(conn: psycopg.Connection[Any], table: Table, wanted: Collection[str], 
     there = {each.name for each in source.attributes}
     captured = there & set(row[0]) if row is not None else set()
     columns = source.named(captured | set(wanted))
+    buffer.require_room(source.table, columns)
     exists = buffer.exists(conn, table.oid)
     body = _body(conn, source, columns)
     return _Job(
@@ -362,19 +377,25 @@ def _body(conn: psycopg.Connection[Any], source: Source, columns: Sequence[Attri
     images = [sql.SQL("{} AS {}").format(value, slot) for value, slot in zip(values, slots, strict=True)]
     old_images = [sql.SQL("o.{}").format(slot) for slot in slots]
     new_images = [sql.SQL("n.{}").format(slot) for slot in slots]
+    of_columns = {
+        "buffer": buffer.buffer_identifier(source.table.oid),
+        "old_rows": sql.SQL("(SELECT OLD.*)" if source.row_level else "old_rows"),
+        "new_rows": sql.SQL("(SELECT NEW.*)" if source.row_level else "new_rows"),
+        "new_columns": _tail([sql.Identifier(buffer.buffer_column("new", column.name)) for column in columns]),
+        "old_columns": _tail([sql.Identifier(buffer.buffer_column("old", column.name)) for column in columns]),
+        "images": _tail(images),
+        "old_images": _tail(old_images),
+        "new_images": _tail(new_images),
+        "old_record": sql.SQL(", ").join(old_images),
+        "new_record": sql.SQL(", ").join(new_images),
+    }
+    pairs = buffer.holds_pairs(columns)
     text = sql.SQL(_TEMPLATE).format(
-        buffer=buffer.buffer_identifier(source.table.oid),
+        **of_columns,
         intact=_intact(source, columns),
-        old_rows=sql.SQL("(SELECT OLD.*)" if source.row_level else "old_rows"),
-        new_rows=sql.SQL("(SELECT NEW.*)" if source.row_level else "new_rows"),
-        new_columns=_tail([sql.Identifier(buffer.buffer_column("new", column.name)) for column in columns]),
-        old_columns=_tail([sql.Identifier(buffer.buffer_column("old", column.name)) for column in columns]),
         values=_tail(values),
-        images=_tail(images),
-        old_images=_tail(old_images),
-        new_images=_tail(new_images),
-        old_record=sql.SQL(", ").join(old_images),
-        new_record=sql.SQL(", ").join(new_images),
+        update=sql.SQL(_UPDATE if pairs else _UPDATE_WIDE).format(**of_columns),
+        if_too_large=sql.SQL("" if pairs else _TOO_LARGE).format(**of_columns),
     )
     return text.as_string(conn)
 

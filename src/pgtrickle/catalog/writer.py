@@ -229,6 +229,17 @@ def mark_failed(
     return str(row[0])
 
 
+def mark_unreadable(conn: psycopg.Connection[Any], pgt_id: int, error: str) -> None:
+    """The row itself makes no sense to the service (its schedule, say): ERROR, until someone corrects it. No refresh
+    has failed, so nothing is counted."""
+    _update(
+        conn,
+        "UPDATE pgtrickle.pgt_stream_tables SET last_error = %s,"
+        " status = CASE WHEN status = 'SUSPENDED' THEN status ELSE 'ERROR' END WHERE pgt_id = %s",
+        (error, pgt_id),
+    )
+
+
 def start_refresh(conn: psycopg.Connection[Any], pgt_id: int, *, initiated_by: str) -> int:
     """Open a history row as RUNNING; returns its id."""
     row = conn.execute(

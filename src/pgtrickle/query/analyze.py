@@ -137,6 +137,9 @@ def _query_error(error: psycopg.Error, sql: str, *, before: int) -> QueryError |
         if "temporary" in message:
             return ServerError(message, code="PT407", hint="grant TEMPORARY on the database to this role")
         return QueryError(message, code="PT107", hint=hint or "grant SELECT on it to this role", at=at)
+    if state.startswith("54"):
+        hint = "make it smaller: fewer levels of nesting, columns or tables"
+        return QueryError(f"too much for PostgreSQL: {message}", code="PT110", hint=hint, at=at)
     return QueryError(message, code="PT100", hint=hint or "correct the query until PostgreSQL accepts it", at=at)
 
 

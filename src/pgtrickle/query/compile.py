@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 
 from pgtrickle.db import caller
-from pgtrickle.errors import Unsupported
+from pgtrickle.errors import QueryError, Unsupported
 from pgtrickle.model import PgType
-from pgtrickle.query import dialect, render, support
+from pgtrickle.query import dialect, limits, render, support
 from pgtrickle.query.analysis import Analysis, Body
 from pgtrickle.query.analyze import NOT_ITS_FAULT, analyze
 from pgtrickle.query.build import build
 from pgtrickle.query.locate import locate_name
 from pgtrickle.query.operators import Operator
 from pgtrickle.query.scratch import scratch
+
+MOST_LEVELS: Final = 50
+"""Operators above each other: joins, groupings, subqueries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,32 +44,64 @@ def compile_query(
     *,
     search_path: str | None = None,
     settings: Mapping[str, str] | None = None,
+    within_s: float = limits.WITHIN_S,
+    with_tree: bool = True,
 ) -> Compiled:
-    """Analyses `sql` and builds its tree. Raises QueryError if PostgreSQL refuses it; leaves nothing behind. Path and
-    settings are those of whom we act for, unless they are given."""
-    settings = caller(conn).settings if settings is None else settings
-    return replace(_compiled(conn, sql, search_path, settings), settings=settings)
+    """Analyses `sql` and builds its tree, unless told that none is needed. Raises QueryError if PostgreSQL refuses it;
+    leaves nothing behind. Path and settings are those of whom we act for, unless they are given. What is too deep, or
+    is not done in time, is refused for incremental modes."""
+    used = caller(conn).settings if settings is None else settings
+    compiled = limits.with_deep_stack(lambda: _compile(conn, sql, search_path, used, within_s, with_tree))
+    return replace(compiled, settings=used)
 
 
-def _compiled(
-    conn: psycopg.Connection[Any], sql: str, search_path: str | None, settings: Mapping[str, str]
+def _compile(
+    conn: psycopg.Connection[Any],
+    sql: str,
+    search_path: str | None,
+    settings: Mapping[str, str],
+    within_s: float,
+    with_tree: bool,
 ) -> Compiled:
-    analysis = analyze(conn, sql, search_path=search_path, settings=settings)
+    try:
+        analysis = analyze(conn, sql, search_path=search_path, settings=settings)
+    except RecursionError as error:
+        raise QueryError("the query is nested too deeply", code="PT111", hint="write it with fewer levels") from error
     if analysis.reasons:
         return Compiled(analysis, None, analysis.reasons[0])
+    if not with_tree:
+        return Compiled(analysis, None, None)
     try:
-        tree = build(analysis, lambda query: _describe(conn, query))
-        _require_faithful(conn, analysis)
-        _require_same_types(conn, analysis, tree)
+        with limits.within(within_s):
+            tree = build(analysis, lambda query: _describe(conn, query))
+            _require_faithful(conn, analysis)
+            _require_same_types(conn, analysis, tree)
+            _require_few_levels(tree)
     except Unsupported as refusal:
         return Compiled(analysis, None, refusal)
     except dialect.UnknownSyntaxError as problem:
         return Compiled(analysis, None, support.UNFAITHFUL.refuse(str(problem)))
+    except RecursionError:
+        return Compiled(analysis, None, support.TOO_DEEP.refuse())
     return Compiled(analysis, tree, None)
+
+
+def _require_few_levels(tree: Operator) -> None:
+    """Each refresh walks the tree, with the stack that a thread has, and in a time that grows with the levels."""
+    levels: dict[int, int] = {}
+
+    def depth(node: Operator) -> int:
+        if id(node) not in levels:
+            levels[id(node)] = 1 + max(map(depth, node.inputs), default=0)
+        return levels[id(node)]
+
+    if depth(tree) > MOST_LEVELS:
+        raise support.TOO_DEEP.refuse()
 
 
 def _describe(conn: psycopg.Connection[Any], query: str) -> list[PgType]:
     """The types of a query's columns."""
+    limits.check_time()
     try:
         with scratch(conn) as place:
             return [column.type for column in place.attributes(place.define(query))]

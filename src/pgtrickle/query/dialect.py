@@ -17,7 +17,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.generators.postgres import PostgresGenerator
 from sqlglot.parsers.postgres import PostgresParser
 
-from pgtrickle.query import signs
+from pgtrickle.query import limits, signs
 
 USING_ALIAS = "using_alias"
 """The part of a join that has the name after USING (…) AS, which sqlglot does not know."""
@@ -122,6 +122,7 @@ class UnknownSyntaxError(ValueError):
 
 def parse(sql: str) -> exp.Expr:
     """The syntax tree of one query."""
+    limits.check_time()
     try:
         tree: exp.Expr = sqlglot.parse_one(signs.spelled_out(sql), dialect=ViewText)
     except SqlglotError as error:
@@ -141,6 +142,7 @@ def parse_expression(sql: str) -> exp.Expr:
 
 def text(node: exp.Expr) -> str:
     """`node` in PostgreSQL's dialect."""
+    limits.check_time()
     try:
         return node.sql(dialect=ViewText, normalize_functions=False, comments=False, unsupported_level=ErrorLevel.RAISE)
     except SqlglotError as error:

@@ -83,5 +83,11 @@ ARRAY = Gap(
     "give its subquery an ORDER BY, or use refresh_mode => 'FULL'",
 )
 UNFAITHFUL = Gap("PT240", "this query cannot be carried faithfully: {name}")
+TOO_DEEP = Gap(
+    "PT280",
+    "the query is nested too deeply to be taken apart",
+    "write long chains as IN lists, arrays or tables, or use refresh_mode => 'FULL'",
+)
+TOO_LONG = Gap("PT281", "the query takes too long to compile for incremental refresh")
 
 GAPS: tuple[Gap, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Gap))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 import psycopg
 
@@ -33,6 +34,7 @@ from pgtrickle.refresh.failure import DefinitionProblem
 from pgtrickle.refresh.lock import wait_for_refresh
 from pgtrickle.refresh.prepared import Prepared, joined_aggregates, prepare
 
+_COMPILE_AGAIN_WITHIN_S: Final = 600.0
 MODES = ("AUTO", "FULL", "DIFFERENTIAL")
 
 
@@ -74,13 +76,16 @@ def create(
 
 
 def load(connection: Connection, stream: StreamTable) -> Prepared:
-    """Compiles a registered stream table for its refreshes."""
+    """Compiles a registered stream table for its refreshes: as it was accepted, it is given time."""
     with connection.transaction():
         compiled = compile_query(
-            connection, stream.defining_query, search_path=stream.search_path, settings=stream.settings
+            connection,
+            stream.defining_query,
+            search_path=stream.search_path,
+            settings=stream.settings,
+            within_s=_COMPILE_AGAIN_WITHIN_S,
+            with_tree=stream.effective_mode != "FULL",
         )
-    if stream.effective_mode == "FULL":
-        compiled = compiled.without_tree()
     prepared = prepare(connection, stream.pgt_id, stream.pgt_schema, stream.pgt_name, compiled)
     if compiled.tree is None:
         return prepared
@@ -177,9 +182,11 @@ def _compile(connection: Connection, query: str, who: Caller, refresh_mode: str)
         raise UsageError(
             f"there is no refresh mode {refresh_mode!r}", code="PT006", hint=f"use one of {', '.join(MODES)}"
         )
-    compiled = compile_query(connection, query, search_path=who.search_path, settings=who.settings)
+    compiled = compile_query(
+        connection, query, search_path=who.search_path, settings=who.settings, with_tree=refresh_mode != "FULL"
+    )
     if refresh_mode == "FULL":
-        return compiled.without_tree(), Mode(refresh_mode, "FULL", "refresh mode is FULL")
+        return compiled, Mode(refresh_mode, "FULL", "refresh mode is FULL")
     refusal = compiled.refusal or _capture_refusal(connection, compiled)
     if refusal is None:
         return compiled, Mode(refresh_mode, "DIFFERENTIAL", None)
@@ -220,7 +227,7 @@ def _capture_refusal(connection: Connection, compiled: Compiled) -> Unsupported 
     """Why a source of the query cannot be captured, if one cannot."""
     for source in compiled.analysis.sources:
         try:
-            triggers.require_capturable(connection, source.table)
+            triggers.require_capturable(connection, source.table, [column.name for column in source.columns])
         except Unsupported as refusal:
             return refusal
     return None

@@ -23,12 +23,14 @@ import psycopg
 
 from pgtrickle import db
 from pgtrickle.catalog import reader as catalog
+from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.config import Settings
 from pgtrickle.errors import Error
 from pgtrickle.fence import Fence
 from pgtrickle.refresh import idle, tick
 from pgtrickle.refresh.decide import Action
+from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.refresh.retry import Kind, classify
 from pgtrickle.refresh.run import CompiledTables, Refresher, at_hand
@@ -38,12 +40,12 @@ from pgtrickle.scheduler.attempts import Attempts
 from pgtrickle.scheduler.crew import Crew, Outcome
 from pgtrickle.scheduler.dag import Dag
 from pgtrickle.scheduler.diamonds import Group, Unit
-from pgtrickle.scheduler.due import is_due
 from pgtrickle.scheduler.events import say, trouble
 from pgtrickle.scheduler.membership import still_together
 from pgtrickle.scheduler.recovery import recover
 from pgtrickle.scheduler.retention import Retention
 from pgtrickle.scheduler.steering import ALERT_CHANNEL
+from pgtrickle.scheduler.timing import Timing, timing_of
 from pgtrickle.scheduler.unit import Refreshed, refresh_alone, refresh_circle, refresh_group
 
 if TYPE_CHECKING:
@@ -146,8 +148,9 @@ class Refreshes:
         streams = {each.pgt_id: each for each in catalog.list_tables(conn) if each.is_populated}
         known = self._learn(conn, streams.keys(), settings)
         now = _now(conn)
-        self._tell_stale(conn, streams.values(), now)
-        selected = self._select(known, streams, now)
+        timing = self._timing(conn, streams, now)
+        self._tell_stale(conn, [streams[pgt_id] for pgt_id in sorted(timing.stale)], now)
+        selected = self._select(known, streams, timing.due, now)
         if not selected:
             self._left = frozenset()
             return False
@@ -182,16 +185,23 @@ class Refreshes:
             del self._compiled[dropped]
         self._attempts.keep(known)
 
-    def _select(self, known: Known, streams: Mapping[int, StreamTable], now: datetime) -> frozenset[int]:
-        """What to refresh in this tick; what the last one left comes first, or it might be left for ever. If that
-        cannot be refreshed now, the others do not wait for it."""
-        least = self._settings.min_schedule_seconds
-        due = frozenset(
-            pgt_id
-            for pgt_id, stream in streams.items()
-            if pgt_id in known.dag.tables
-            and is_due(stream.schedule, self._attempts.since(pgt_id, stream.data_timestamp), now, min_seconds=least)
-        )
+    def _timing(self, conn: db.Connection, streams: Mapping[int, StreamTable], now: datetime) -> Timing:
+        """Which tables are due and which stale. One whose row makes no sense is in ERROR, and the others go on."""
+        tried = {pgt_id: self._attempts.since(pgt_id, each.data_timestamp) for pgt_id, each in streams.items()}
+        timing = timing_of(streams.values(), tried, now, min_seconds=self._settings.min_schedule_seconds)
+        for pgt_id, error in timing.wrong.items():
+            stream = streams[pgt_id]
+            if stream.status not in {"ERROR", "SUSPENDED"} or stream.last_error != str(error):
+                record.mark_unreadable(conn, pgt_id, str(error))
+                say("table_not_understood", logging.ERROR, table=str(stream), error=error)
+        return timing
+
+    def _select(
+        self, known: Known, streams: Mapping[int, StreamTable], asked: AbstractSet[int], now: datetime
+    ) -> frozenset[int]:
+        """What to refresh in this tick, of what is due; what the last one left comes first, or it might be left for
+        ever. If that cannot be refreshed now, the others do not wait for it."""
+        due = asked & known.dag.tables.keys()
         suspended = {pgt_id for pgt_id, stream in streams.items() if stream.status == "SUSPENDED"}
         forbidden = frozenset[int]() if self._settings.allow_circular else known.dag.cyclic
         halted = suspended | self._attempts.waiting(now) | forbidden | (known.dag.tables.keys() - streams.keys())
@@ -205,15 +215,28 @@ class Refreshes:
         """Records all that have nothing to do; returns the others."""
         asked = [stream for stream in running.streams.values() if idle.may_be_idle(stream)]
         compiled = {stream: found for stream in asked if (found := at_hand(self._compiled, stream)) is not None}
-        with tick.seen(sessions.look, running.at):
-            unchanged = self._definitions.unchanged(sessions.look, compiled) & selected
-            candidates = {stream: ready for stream, ready in compiled.items() if stream.pgt_id in unchanged}
-            quiet = idle.without_changes(sessions.look, sessions.record, running.at, candidates)
+        quiet = self._without_changes(sessions, compiled, selected, running.at)
         working = diamonds.reached(known.dag, known.groups, selected, selected - quiet)
         resting = [running.streams[pgt_id] for pgt_id in sorted(selected - working)]
         if resting:
             self._attempts.succeeded(idle.settle(sessions.record, running.at, resting, running.since, self._fence))
         return working
+
+    def _without_changes(
+        self, sessions: Sessions, compiled: Mapping[StreamTable, Prepared], selected: frozenset[int], at: Tick
+    ) -> frozenset[int]:
+        """Those with nothing to do, asked for all at once. Where one table's part fails (a buffer dropped by hand),
+        each is left to its own refresh, which finds what is wrong with it, and with no other."""
+        try:
+            with tick.seen(sessions.look, at):
+                unchanged = self._definitions.unchanged(sessions.look, compiled) & selected
+                candidates = {stream: ready for stream, ready in compiled.items() if stream.pgt_id in unchanged}
+                return idle.without_changes(sessions.look, sessions.record, at, candidates)
+        except psycopg.Error as error:
+            if not all(db.is_usable(each) for each in sessions):
+                raise
+            say("idle_not_asked", logging.WARNING, error=error)
+            return frozenset()
 
     def _work(self, conn: db.Connection, known: Known, working: frozenset[int], running: _Running) -> None:
         """Refreshes these, unit by unit."""
@@ -287,8 +310,8 @@ class Refreshes:
         else:
             trouble("refresh_failed", error, tables=names, kind=kind.value)
 
-    def _tell_stale(self, conn: db.Connection, streams: Iterable[StreamTable], now: datetime) -> None:
-        stale = staleness.find(streams, now)
+    def _tell_stale(self, conn: db.Connection, found: Iterable[StreamTable], now: datetime) -> None:
+        stale = {stream.pgt_id: stream for stream in found}
         for pgt_id in sorted(stale.keys() - self._stale):
             alert = staleness.alert(stale[pgt_id], now)
             conn.execute("SELECT pg_notify(%s, %s)", (ALERT_CHANNEL, json.dumps(alert)))

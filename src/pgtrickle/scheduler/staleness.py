@@ -6,7 +6,6 @@ nothing about how old data may be, and a suspended table is meant to be.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -31,8 +30,3 @@ def alert(stream: StreamTable, now: datetime) -> dict[str, object]:
         "schedule": stream.schedule,
         "staleness_seconds": round((now - stream.data_timestamp).total_seconds(), 3),
     }
-
-
-def find(streams: Iterable[StreamTable], now: datetime) -> dict[int, StreamTable]:
-    """The stale ones, by id."""
-    return {stream.pgt_id: stream for stream in streams if is_stale(stream, now)}
