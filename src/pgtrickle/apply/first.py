@@ -60,8 +60,8 @@ def keep(writer: Connection, reader: Connection, kept: FirstRows, below: str | N
     else:
         rows = render.select(top, leaf=lambda node: _from_state(top, below) if node is top.input else None)
         execute(writer, f"INSERT INTO pg_temp.{now} ({names}) {rows}")
-    selected = f"SELECT {names}, {{}}::bigint AS {WEIGHT} FROM {{}}"
-    difference = f"{selected.format(1, f'pg_temp.{now}')} UNION ALL {selected.format(-1, kept.name)}"
+    sides = ((1, f"pg_temp.{now}"), (-1, kept.name))
+    difference = " UNION ALL ".join(f"SELECT {names}, {sign}::bigint AS {WEIGHT} FROM {rows}" for sign, rows in sides)
     execute(writer, f"CREATE TEMPORARY TABLE {out} ON COMMIT DROP AS {by_image(difference, top.columns)}")
     execute(writer, f"DELETE FROM {kept.name}")  # not TRUNCATE: tasks read it at the snapshot until the commit
     execute(writer, f"INSERT INTO {kept.name} ({names}) SELECT {names} FROM pg_temp.{now}")

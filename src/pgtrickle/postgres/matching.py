@@ -89,8 +89,7 @@ def probe(join: Join, delta: str, right: str, own: str | None = None, sign: int 
     if own is None:
         return _plain_probe(join, delta, right)
     on = _on(join)
-    pairs = f"SELECT l.pgt_row, r.{WEIGHT} FROM pgt_left AS l JOIN {{}} AS r ON {on}"
-    counted = _counts(pairs.format(f"({right})"), "1") + f" UNION ALL {_counts(pairs.format(OWN), str(sign))}"
+    counted = f"{_counts(on, f'({right})', '1')} UNION ALL {_counts(on, OWN, str(sign))}"
     parts = [f"pgt_left AS MATERIALIZED ({_with_row_number(delta)})", f"{OWN} AS MATERIALIZED ({own})"]
     total = f"SELECT pgt_row, sum(pgt_n) AS pgt_n FROM ({counted}) AS counts GROUP BY pgt_row"
     rows = f"pgt_left AS l LEFT JOIN ({total}) AS c ON c.pgt_row = l.pgt_row"
@@ -100,7 +99,7 @@ def probe(join: Join, delta: str, right: str, own: str | None = None, sign: int 
             f"SELECT {_both(join, f'l.{WEIGHT} * r.{WEIGHT}{factor}')} FROM pgt_left AS l JOIN {side} AS r ON {on}"
             for side, factor in ((f"({right})", ""), (OWN, f" * {sign}"))
         ]
-        selected = " UNION ALL ".join([*paired, _padded(join, f"l.{WEIGHT}", f"{rows} {{}} WHERE NOT {exists}")])
+        selected = " UNION ALL ".join([*paired, _padded(join, f"l.{WEIGHT}", rows, f" WHERE NOT {exists}")])
     else:
         selected = _answered(join, rows, exists)
     return f"WITH {', '.join(parts)} {selected}"
@@ -160,12 +159,11 @@ def rematch(join: Join, lefts: Sequence[str], right: str, own: str, lacking: str
     matched = f"EXISTS (SELECT FROM {OWN} WHERE {on})"
     touched = " UNION ALL ".join(f"SELECT l.* FROM {left} WHERE {matched}" for left in lefts)
     parts = [f"{OWN} AS MATERIALIZED ({own})", f"pgt_left AS MATERIALIZED ({_with_row_number(touched)})"]
-    pairs = f"SELECT l.pgt_row, r.{WEIGHT} FROM pgt_left AS l JOIN {{}} AS r ON {on}"
-    counted = [_counts(pairs.format(f"({right})"), "1")]
+    counted = [_counts(on, f"({right})", "1")]
     if lacking is not None:
-        counted.append(_counts(pairs.format(OWN if lacking == OWN else f"({lacking})"), "1"))
+        counted.append(_counts(on, OWN if lacking == OWN else f"({lacking})", "1"))
     total = f"SELECT pgt_row, sum(pgt_n) AS pgt_n FROM ({' UNION ALL '.join(counted)}) AS counts GROUP BY pgt_row"
-    changed = _counts(pairs.format(OWN), "1")
+    changed = _counts(on, OWN, "1")
     after = "coalesce(a.pgt_n, 0) > 0"
     before = "coalesce(a.pgt_n, 0) - coalesce(c.pgt_n, 0) > 0"
     turned = (
@@ -182,7 +180,7 @@ def _turned(join: Join, on: str) -> str:
     came_without = f"CASE WHEN l.pgt_now THEN -l.{WEIGHT} ELSE l.{WEIGHT} END"
     if isinstance(join, LeftJoin):
         pairs = f"SELECT {_both(join, f'l.{WEIGHT} * r.{WEIGHT}')} FROM pgt_left AS l JOIN {OWN} AS r ON {on}"
-        return f"{pairs} UNION ALL {_padded(join, came_without, 'pgt_turned AS l {}')}"
+        return f"{pairs} UNION ALL {_padded(join, came_without, 'pgt_turned AS l')}"
     columns = ", ".join(f"l.{quote(name)}" for name in join.left.names)
     columns += ", " if columns else ""
     if join.mark is None:
@@ -195,7 +193,9 @@ def _turned(join: Join, on: str) -> str:
     )
 
 
-def _counts(pairs: str, sign: str) -> str:
+def _counts(on: str, side: str, sign: str) -> str:
+    """How many matches the rows of `pgt_left` have on a side."""
+    pairs = f"SELECT l.pgt_row, r.{WEIGHT} FROM pgt_left AS l JOIN {side} AS r ON {on}"
     return f"SELECT pgt_row, sum({WEIGHT}) * {sign} AS pgt_n FROM ({pairs}) AS pairs GROUP BY pgt_row"
 
 
@@ -203,11 +203,11 @@ def _with_row_number(relation: str) -> str:
     return f"SELECT row_number() OVER () AS pgt_row, numbered.* FROM ({relation}) AS numbered"
 
 
-def _padded(join: LeftJoin, weight: str, rows: str) -> str:
-    """Left rows with NULLs for the right side's columns; `{}` in `rows` is where these come from."""
+def _padded(join: LeftJoin, weight: str, rows: str, where: str = "") -> str:
+    """Left rows with NULLs for the right side's columns."""
     names = ", ".join(quote(name) for name in (*join.right.names, WEIGHT))
     nothing = f"LEFT JOIN (SELECT {names} FROM {OWN} WHERE false) AS r ON false"
-    return f"SELECT {_both(join, weight)} FROM {rows.format(nothing)}"
+    return f"SELECT {_both(join, weight)} FROM {rows} {nothing}{where}"
 
 
 def _both(join: LeftJoin, weight: str) -> str:

@@ -51,6 +51,10 @@ class _Parser(PostgresParser):
     def _values_to_select(self, values: exp.Values) -> exp.Values:  # type: ignore[override]
         return values  # as it is, in WITH and beside UNION: SELECT * of it, which sqlglot makes, is another text
 
+    def _parse_null(self) -> exp.Expr | None:
+        # IS UNKNOWN, said of booleans, which sqlglot takes for IS NULL
+        return exp.Var(this="UNKNOWN") if self._match(TokenType.UNKNOWN) else super()._parse_null()
+
     def _parse_unary(self) -> exp.Expr | None:
         if not self._match_pair(TokenType.OPERATOR, TokenType.L_PAREN):
             return super()._parse_unary()

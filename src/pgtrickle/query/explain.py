@@ -22,7 +22,8 @@ from pgtrickle.query.operators import (
     walk,
 )
 
-_NAME = re.compile(r'"(c\d+)"')
+_NAME = re.compile(r"""[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|"(c\d+)\"""")
+"""A column of the tree; or a literal, which may look like one."""
 
 
 def tree(operator: Operator) -> str:
@@ -70,7 +71,7 @@ def _line(operator: Operator, labels: dict[str, str]) -> str:
             return (name if operator.equalities else f"{name} (no equality)") + condition
         case TopK():
             limit = "" if operator.limit is None else f" limit {operator.limit}"
-            order = ", ".join(_NAME.sub(lambda match: labels.get(match[1], match[1]), part) for part in operator.order)
+            order = ", ".join(_labelled(part, labels) for part in operator.order)
             ties = "" if operator.ties is None else " with ties"
             return f"TopK{limit}{ties} offset {operator.offset} by {order}"
         case Constant():
@@ -95,4 +96,8 @@ def _output(operator: Project, index: int, labels: dict[str, str]) -> str:
 
 
 def _shown(expression: Expr, labels: dict[str, str]) -> str:
-    return _NAME.sub(lambda match: labels.get(match[1], match[1]), expression.sql)
+    return _labelled(expression.sql, labels)
+
+
+def _labelled(sql: str, labels: dict[str, str]) -> str:
+    return _NAME.sub(lambda match: match[0] if match[1] is None else labels.get(match[1], match[1]), sql)

@@ -10,7 +10,7 @@ from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.upstream import AS_THEY_ARE, Upstream
 from pgtrickle.refresh.window import Window
 from pgtrickle.spark.facts import Facts
-from pgtrickle.spark.flow import RANGE, LandAggregate, LandResult, Physical
+from pgtrickle.spark.flow import LandAggregate, LandResult, Physical
 from pgtrickle.spark.full import lower_full, whole_query
 from pgtrickle.spark.lower import Names, lower_delta
 from pgtrickle.spark.parts import Changed, Part
@@ -32,9 +32,9 @@ def plan_delta(prepared: Prepared, facts: Facts, window: Window, changed: Change
 
     few = sum(facts.changes.values()) <= SMALL_CHANGES
 
-    def changes(scan: Scan, part: Part) -> str:
+    def changes(scan: Scan, part: Part, within: str) -> str:
         columns = list(zip(scan.attributes, scan.names, strict=True))
-        found = window.changes_sql(scan.table.oid, columns, part, within=RANGE)
+        found = window.changes_sql(scan.table.oid, columns, part, within=within)
         return _net(found, scan.columns) if few else found
 
     names = Names(

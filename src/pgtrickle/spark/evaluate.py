@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pgtrickle.postgres.wire import WEIGHT, quote_spark, spark_schema
 from pgtrickle.spark import worker
 from pgtrickle.spark.asking import Asking
-from pgtrickle.spark.flow import RANGE, Concat, Flow, HashJoin, Lookup, Merged, Place, Read, Together, uses
+from pgtrickle.spark.flow import Concat, Flow, HashJoin, Lookup, Merged, Place, Read, Together, uses
 from pgtrickle.spark.land import to_driver
 
 _SIDE = "side"
@@ -93,9 +93,7 @@ class Evaluator:
     def _read(self, flow: Read) -> DataFrame:
         if self.small or flow.place.is_private:
             return self.session.createDataFrame(self.read_here(flow))
-        queries = (
-            [flow.sql.replace(RANGE, part) for part in self.ranges(flow.split_by)] if flow.split_by else [flow.sql]
-        )
+        queries = flow.shares(self.ranges)
         asked = self.session.createDataFrame(pa.table({"query": queries})).repartition(len(queries))
         return self._map(asked, worker.read_queries(self._at(flow.place)), flow)
 

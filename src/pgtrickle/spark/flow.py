@@ -7,17 +7,14 @@ Every flow yields the wire forms of `columns`, and a weight.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pgtrickle.model import Column, Table
 from pgtrickle.postgres.weighted import Step
 from pgtrickle.postgres.wire import send_rows
 from pgtrickle.query.operators import Aggregate, TopK
-
-RANGE = "/* pgtrickle: ctid range */ true"
-"""Stands in a `Read`'s SQL where a task puts its share of the table."""
 
 
 class Place(StrEnum):
@@ -44,21 +41,46 @@ class Flow:
     rows: float
 
 
+Ranged = Callable[[str], str]
+"""The SQL of a relation of which a task reads its share, given the condition on the rows of the shared table."""
+
+WHOLE = "true"
+"""The condition of a task that reads all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How tasks share a read: by ranges of the ctid of `table`. Reads that are alike but for this are alike: the sum of
+    the shares is the same."""
+
+    table: str
+    relation: Ranged = field(compare=False, repr=False)
+
+    def then(self, query: Callable[[str], str]) -> Share:
+        """The same share of what a query makes of the relation."""
+        return Share(self.table, lambda within: query(self.relation(within)))
+
+
 @dataclass(frozen=True, slots=True)
 class Read(Flow):
-    """Rows of one query at its place: `relation` is weighted and typed, `sql` sends it.
-
-    With `split_by`, tasks read ranges of that table's ctid; the SQL then holds `RANGE` where the condition goes.
-    """
+    """Rows of one query at its place: `relation` is weighted and typed, `sql` sends it. With `split_by`, tasks may each
+    read a share of it."""
 
     relation: str
     what: str
-    split_by: str | None = None
+    split_by: Share | None = None
     place: Place = Place.SNAPSHOT
 
     @property
     def sql(self) -> str:
         return send_rows(self.relation, self.columns)
+
+    def shares(self, ranges: Callable[[str], list[str]]) -> list[str]:
+        """The queries that send it, one a range of the table that tasks share."""
+        if self.split_by is None:
+            return [self.sql]
+        relation = self.split_by.relation
+        return [send_rows(relation(part), self.columns) for part in ranges(self.split_by.table)]
 
 
 @dataclass(frozen=True, slots=True)

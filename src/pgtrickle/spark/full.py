@@ -33,7 +33,7 @@ from pgtrickle.query.operators import (
 )
 from pgtrickle.spark.facts import Facts
 from pgtrickle.spark.flow import (
-    RANGE,
+    WHOLE,
     Concat,
     Flow,
     HashJoin,
@@ -46,6 +46,7 @@ from pgtrickle.spark.flow import (
     Place,
     Read,
     ReadResult,
+    Share,
     Stage,
 )
 
@@ -133,11 +134,13 @@ class FullLowering:
     def _grouped(self, aggregate: Aggregate, group: tuple[Step, ...]) -> Flow:
         """Each task lets PostgreSQL join its share of the largest table with the others, and group."""
         split = self._largest(aggregate.input)
-        rows = render.select(aggregate.input, leaf=lambda node: _in_range(split) if node == split else None)
-        columns = group[-1].columns
-        grouped = run_steps(weigh(rows, aggregate.input.names), group)
-        size = self.facts.rows(split.table.oid)
-        return Read(columns, size, grouped, f"groups of {split.table}", split.table.qualified)
+
+        def grouped(within: str) -> str:
+            rows = render.select(aggregate.input, leaf=lambda node: _in_range(split, within) if node == split else None)
+            return run_steps(weigh(rows, aggregate.input.names), group)
+
+        size, share = self.facts.rows(split.table.oid), Share(split.table.qualified, grouped)
+        return Read(group[-1].columns, size, grouped(WHOLE), f"groups of {split.table}", share)
 
     def finished(self, node: Stateful, number: int) -> str:
         return weigh(kept_rows(node, self.merged(number)), node.names)
@@ -173,16 +176,20 @@ class FullLowering:
     def _scan(self, scan: Scan, columns: tuple[Column, ...], steps: tuple[Step, ...]) -> Flow:
         facts, place = self.facts.tables[scan.table.oid], self._place(scan)
         shared = facts.splittable and not place.is_private
-        rows = weigh(_in_range(scan) if shared else self._select(scan), scan.names)
-        split_by = scan.table.qualified if shared else None
-        return Read(columns, facts.rows, run_steps(rows, steps), f"table {scan.table}", split_by, place)
 
-    def _select(self, operator: Operator, shared: Scan | None = None) -> str:
+        def relation(within: str) -> str:
+            rows = _in_range(scan, within) if shared else self._select(scan)
+            return run_steps(weigh(rows, scan.names), steps)
+
+        split_by = Share(scan.table.qualified, relation) if shared else None
+        return Read(columns, facts.rows, relation(WHOLE), f"table {scan.table}", split_by, place)
+
+    def _select(self, operator: Operator, shared: Scan | None = None, within: str = WHOLE) -> str:
         """The operator's rows as one query; `shared` is the table of which a task reads its share."""
 
         def leaf(node: Operator) -> str | None:
             if shared is not None and node is shared:
-                return _in_range(shared)
+                return _in_range(shared, within)
             return copy_of(node, self.copies)
 
         return render.select(operator, leaf=leaf)
@@ -211,11 +218,13 @@ class FullLowering:
         """Each task lets PostgreSQL join its share of a table that the left side reads; state below is built too."""
         self._land_below(node)
         shared = self._largest(node) if self._splits(node) else None
-        rows = self._select(node, shared)
+
+        def relation(within: str) -> str:
+            return run_steps(weigh(self._select(node, shared, within), node.names), steps)
+
         size = 1000.0 if shared is None else self.facts.rows(shared.table.oid)
-        split_by = None if shared is None else shared.table.qualified
-        relation = run_steps(weigh(rows, node.names), steps)
-        return Read(columns, size, relation, "a join evaluated by PostgreSQL", split_by, self._place(node))
+        split_by = None if shared is None else Share(shared.table.qualified, relation)
+        return Read(columns, size, relation(WHOLE), "a join evaluated by PostgreSQL", split_by, self._place(node))
 
 
 def _shareable(operator: Operator) -> list[Scan]:
@@ -226,9 +235,9 @@ def _shareable(operator: Operator) -> list[Scan]:
     return [scan for below in inputs for scan in _shareable(below)]
 
 
-def _in_range(scan: Scan) -> str:
+def _in_range(scan: Scan, within: str) -> str:
     """A task's share of a table."""
-    return f"{_from(scan, scan.table.qualified)} WHERE {RANGE}"
+    return f"{_from(scan, scan.table.qualified)} WHERE {within}"
 
 
 def copy_of(operator: Operator, copies: Mapping[int, str]) -> str | None:

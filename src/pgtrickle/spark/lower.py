@@ -49,6 +49,7 @@ from pgtrickle.query.operators import (
 from pgtrickle.spark.estimate import delta_rows
 from pgtrickle.spark.facts import Facts, read_cost
 from pgtrickle.spark.flow import (
+    WHOLE,
     Flow,
     HashJoin,
     KeepFirst,
@@ -60,6 +61,7 @@ from pgtrickle.spark.flow import (
     Place,
     Read,
     ReadResult,
+    Share,
     Stage,
     Together,
 )
@@ -79,10 +81,10 @@ table, each its share of the buffer."""
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Where things are in PostgreSQL: a source's window and buffer, and the place where that is read; an aggregate's
-    state, its stage's output."""
+    """Where things are in PostgreSQL: a source's window, among those rows of its buffer that meet a condition; that
+    buffer, and the place where it is read; an aggregate's state, its stage's output."""
 
-    changes: Callable[[Scan, Part], str]
+    changes: Callable[[Scan, Part, str], str]
     buffer: Callable[[Scan], str]
     place: Callable[[Scan], Place]
     state: Callable[[int], str]
@@ -176,9 +178,12 @@ class _DeltaLowering:
         match core:
             case Changes(scan=scan):
                 rows = 2.0 * self.facts.changes.get(scan.table.oid, 0)
-                relation = run_steps(self.names.changes(scan, part), steps)
-                buffer, place = self.names.buffer(scan), self.names.place(scan)
-                return Read(columns, rows, relation, f"changes of {scan.table}", buffer, place)
+
+                def changes(within: str) -> str:
+                    return run_steps(self.names.changes(scan, part, within), steps)
+
+                share, place = Share(self.names.buffer(scan), changes), self.names.place(scan)
+                return Read(columns, rows, changes(WHOLE), f"changes of {scan.table}", share, place)
             case Plus(terms=terms):
                 return concat(columns, tuple(self._flow(term, steps, part) for term in terms))
             case UnionAll(branches=branches):
@@ -393,8 +398,12 @@ class _DeltaLowering:
         what = table_names(operand)
         rows = flow.rows * max(rows_per_key, 1.0)
         if isinstance(flow, Read) and flow.rows > LARGE_WINDOW and flow.place is Place.SNAPSHOT:
-            joined = join(flow.relation, names, relation, operand.names, on.condition)
-            return Read(columns, rows, run_steps(joined, steps), f"{flow.what}, joined with {what}", flow.split_by)
+
+            def met(delta: str) -> str:
+                return run_steps(join(delta, names, relation, operand.names, on.condition), steps)
+
+            share = None if flow.split_by is None else flow.split_by.then(met)
+            return Read(columns, rows, met(flow.relation), f"{flow.what}, joined with {what}", share)
         joined = join(receive_arrays(flow.columns), names, relation, operand.names, on.condition)
         return Lookup(columns, rows, flow, send_rows(run_steps(joined, steps), columns), what)
 
