@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 
 from pgtrickle.errors import QueryError, ServerError, Unsupported
-from pgtrickle.model import Table
+from pgtrickle.model import OWN_SCHEMAS, Table
 from pgtrickle.query import functions, nodetree, support
 from pgtrickle.query.analysis import Analysis, Body, Function, InlinedView, OutputColumn, SourceRelation
 from pgtrickle.query.locate import locate, locate_name, locate_second_statement, position
@@ -141,6 +141,7 @@ class _Reader:
         self._require_stable_meaning(body, facts)
         views: dict[int, InlinedView] = {}
         relations: dict[int, tuple[Any, ...]] = {}
+        named: list[Table] = []
         all_facts = [facts]
         direct = facts.relations - {view}
         pending = direct
@@ -150,6 +151,9 @@ class _Reader:
             for row in found:
                 oid, schema, name, kind = row[:4]
                 self._refuse_temporary(name, row[4])
+                self._refuse_ours(schema, name)
+                if oid in direct:
+                    named.append(Table(oid, schema, name))
                 if kind != "v":
                     relations[oid] = row
                     continue
@@ -171,6 +175,7 @@ class _Reader:
             functions=called,
             constraints=constraints,
             reasons=tuple(self._reasons),
+            named=tuple(named),
         )
 
     def _body(self, view: int) -> tuple[Body, nodetree.Facts]:
@@ -216,6 +221,16 @@ class _Reader:
                 at=locate_name(self._sql, name),
             )
 
+    def _refuse_ours(self, schema: str, name: str) -> None:
+        """What we keep changes with every refresh, so a stream table over it would never be up to date."""
+        if schema in OWN_SCHEMAS:
+            raise QueryError(
+                f"{schema}.{name} belongs to pgtrickle itself: a stream table cannot read it",
+                code="PT315",
+                hint="ask the catalog directly, or make a plain view of it",
+                at=locate_name(self._sql, name),
+            )
+
     def _depended_on(self, rules: list[int]) -> tuple[dict[int, set[int]], tuple[int, ...]]:
         """Columns read of each relation, and the keys a GROUP BY relies on."""
         used: dict[int, set[int]] = {}
@@ -257,6 +272,7 @@ class _Reader:
         }
         called = tuple(Function(*row) for row in self._place.rows(_FUNCTIONS, parameters))
         for function in called:
+            self._refuse_ours(function.schema, function.name)
             reason = functions.refusal(function, self._sql)
             if reason is not None:
                 self._reasons.append(reason)
