@@ -27,7 +27,7 @@ _MOST_TRIES = 10
 def dropped(name: object) -> Refused:
     """The error for a stream table whose table is gone."""
     return Refused(
-        f"the table of the stream table {name} was dropped",
+        f"the stream table {name} was dropped",
         code="PT311",
         hint="what belonged to it is removed at the next look, by the service or by `pgtrickle status`",
     )

@@ -103,11 +103,10 @@ def _under_present_names(connection: Connection, stream: StreamTable, known: Map
         raise _other_relations(stream, gone)
     for table in _tables(tree):
         _rename(table, by_name[(table.db, table.name)])
-    text = dialect.text(tree)
-    compiled = compile_query(connection, text, search_path=_OWN_NAMES_ONLY)
+    compiled = compile_query(connection, dialect.text(tree), search_path=_OWN_NAMES_ONLY)
     if set(compiled.analysis.named) != {each.now for each in meant.values()}:
         raise _other_relations(stream, list(meant.values()))
-    return Bound(compiled, text, _OWN_NAMES_ONLY)
+    return Bound(compiled, compiled.analysis.normalised, _OWN_NAMES_ONLY)
 
 
 def _as_it_was(connection: Connection, stream: StreamTable, known: Mapping[int, Known]) -> Bound:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from pgtrickle.apply import stage, state
+from pgtrickle.apply import stage, state, storage
 from pgtrickle.capture import slot, triggers
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import writer as record
@@ -70,7 +70,7 @@ def _remove(connection: Connection, stream: StreamTable) -> bool:
 
 def _break(connection: Connection, reader: StreamTable, gone: StreamTable) -> None:
     """One that reads a stream table that was dropped: in error, until it is altered or dropped."""
-    error = StateError(f"the stream table {gone}, which it reads, was dropped", code="PT316")
+    error = storage.dropped(f"{gone}, which it reads,")
     record.mark_reinit(connection, reader.pgt_id, error.message)
     record.mark_failed(connection, reader.pgt_id, str(error), max_consecutive_errors=_NEVER, broken=True, counts=False)
 

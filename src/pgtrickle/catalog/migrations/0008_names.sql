@@ -6,7 +6,8 @@ COMMENT ON COLUMN pgtrickle.pgt_stream_tables.pgt_name IS
     'The name as last seen; pgt_present has the one that the table has now.';
 
 CREATE VIEW pgtrickle.pgt_present AS
-SELECT t.pgt_id, coalesce(n.nspname::text, t.pgt_schema) AS pgt_schema, coalesce(c.relname::text, t.pgt_name) AS pgt_name,
+SELECT t.pgt_id, coalesce(n.nspname::text COLLATE "default", t.pgt_schema) AS pgt_schema,
+       coalesce(c.relname::text COLLATE "default", t.pgt_name) AS pgt_name,
        pg_get_userbyid(c.relowner)::text AS owner, c.oid IS NOT NULL AS is_there,
        CASE WHEN c.oid IS NULL THEN 'ERROR' ELSE t.status END AS status,
        CASE WHEN c.oid IS NULL THEN 'PT311: its table was dropped' ELSE t.last_error END AS last_error
@@ -24,8 +25,8 @@ SELECT t.pgt_id, t.pgt_relid, p.pgt_schema, p.pgt_name, t.defining_query, t.sche
 FROM pgtrickle.pgt_stream_tables AS t JOIN pgtrickle.pgt_present AS p USING (pgt_id);
 
 CREATE OR REPLACE VIEW pgtrickle.pgt_stream_table_sources AS
-SELECT p.pgt_schema, p.pgt_name, coalesce(n.nspname::text, d.source_schema) AS source_schema,
-       coalesce(c.relname::text, d.source_name) AS source_name, d.source_relid, d.columns_used, d.cdc_mode,
+SELECT p.pgt_schema, p.pgt_name, coalesce(n.nspname::text COLLATE "default", d.source_schema) AS source_schema,
+       coalesce(c.relname::text COLLATE "default", d.source_name) AS source_name, d.source_relid, d.columns_used, d.cdc_mode,
        u.pgt_id IS NOT NULL AS source_is_stream_table
 FROM pgtrickle.pgt_dependencies AS d
 JOIN pgtrickle.pgt_present AS p USING (pgt_id)
