@@ -222,6 +222,20 @@ def test_a_source_renamed_stays_a_source(named: Story) -> None:
     assert "public.items" in named.stream("st").defining_query
 
 
+def test_a_view_renamed_stays_a_source(named: Story) -> None:
+    named.run("CREATE VIEW seen AS SELECT kind, v FROM t")
+    query = "SELECT a.kind, seen.v FROM seen JOIN seen AS a ON a.kind = seen.kind WHERE (SELECT max(v) FROM seen) > 2"
+    named.create("st", query)
+    named.run("ALTER VIEW seen RENAME TO visible", "INSERT INTO t VALUES (400, 'k1', 9)")
+    named.queries["st"] = query.replace("FROM seen JOIN seen", "FROM visible AS seen JOIN visible").replace(
+        "FROM seen)", "FROM visible)"
+    )
+    named.trickle.refresh_stream_table("st")
+    named.equal("st")
+    named.run("INSERT INTO t VALUES (401, 'k1', 9)")
+    named.check("st")
+
+
 def test_our_own_schemas_are_refused(database18: str) -> None:
     with place(database18) as made:
         made.run("CREATE VIEW ours AS SELECT pgt_id FROM pgtrickle.pgt_refresh_history", "CREATE SCHEMA app")
