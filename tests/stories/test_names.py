@@ -103,6 +103,16 @@ def test_renamed_and_moved_and_what_reads_it_goes_on(named: Story) -> None:
         named.trickle.status("st")
 
 
+def test_rows_of_tables_that_inherit_from_it_are_not_ours(named: Story) -> None:
+    named.create("st", TOTALS)
+    named.run("CREATE TABLE kid () INHERITS (st)", "INSERT INTO kid SELECT 'mine', g, g FROM generate_series(1, 9) g")
+    named.run("UPDATE t SET v = v + 1")
+    assert named.trickle.refresh_stream_table("st").rows_deleted == 3
+    named.trickle.refresh_stream_table("st", full=True)
+    assert named.value("SELECT count(*) FROM kid") == 9
+    assert named.value("SELECT count(*) FROM ONLY st") == 3
+
+
 def test_two_swapped(named: Story) -> None:
     other = "SELECT kind, count(*) AS n, max(v)::bigint AS total FROM t GROUP BY kind"
     named.create("a", TOTALS)
@@ -193,6 +203,24 @@ def test_a_source_replaced_waits_for_the_owners_word(named: Story, replacement: 
     named.trickle.alter_stream_table("st", query=TOTALS, refresh_mode="AUTO")
     named.equal("st")
     assert named.stream("st").status == "ACTIVE"
+
+
+def test_nothing_of_what_replaced_a_source_is_run(named: Story) -> None:
+    """Not even by planning the query over it, which evaluates an immutable function."""
+    named.create("st", TOTALS)
+    named.run(
+        "CREATE TABLE ran (at timestamptz)",
+        "CREATE FUNCTION note() RETURNS int LANGUAGE sql AS 'INSERT INTO ran VALUES (now()) RETURNING 1'",
+        "CREATE FUNCTION one() RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN note(); END'",
+        "DROP TABLE t",
+        "CREATE VIEW t AS SELECT one() AS id, 'x'::text AS kind, one() AS v",
+    )
+    for _ in range(2):
+        with pytest.raises(StateError, match="PT313"):
+            named.trickle.refresh_stream_table("st")
+    with pytest.raises(StateError, match="PT313"), telling(named.dsn, None) as another:  # that has nothing compiled
+        another.trickle.verify("st")
+    assert named.value("SELECT count(*) FROM ran") == 0
 
 
 def test_a_view_replaced_by_another_waits_for_the_owners_word(named: Story) -> None:

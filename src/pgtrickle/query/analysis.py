@@ -103,8 +103,6 @@ class Analysis:
     functions: tuple[Function, ...]
     constraints: tuple[int, ...]
     reasons: tuple[Unsupported, ...]
-    named: tuple[Table, ...] = ()
-    """The tables and views that the query itself names, not through a view."""
 
     @property
     def normalised(self) -> str:

@@ -6,6 +6,7 @@ become QueryError with the position in the user's text. What only FULL refresh c
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -34,6 +35,11 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = ANY (%(oids)s) ORDER BY c.oid
 """
 
+_NAMES = """
+SELECT c.oid, n.nspname, c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid = ANY (%s) ORDER BY c.oid
+"""
+
 _DEPENDED_ON = """
 SELECT d.refclassid = 'pg_class'::regclass, d.refobjid, d.refobjsubid
 FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid
@@ -57,12 +63,21 @@ FROM support JOIN pg_proc p ON p.oid = support.oid JOIN pg_namespace n ON n.oid 
 """
 
 
-def analyze(conn: psycopg.Connection[Any], sql: str, *, search_path: str | None = None) -> Analysis:
+Check = Callable[[tuple[Table, ...]], None]
+"""Looks at the tables and views that a query names, before anything of it is planned, and raises what is wrong."""
+
+
+def analyze(
+    conn: psycopg.Connection[Any], sql: str, *, search_path: str | None = None, check: Check | None = None
+) -> Analysis:
     """What PostgreSQL makes of `sql` under `search_path` (default: the connection's own). Leaves nothing behind."""
     if "\x00" in sql or not sql.strip():
         raise QueryError("the defining query is empty or holds a NUL character", hint="give one SELECT statement")
     with scratch(conn, search_path) as place:
         view = _define(place, sql)
+        if check is not None:  # planning evaluates functions: not those of a relation that the query is not to read
+            check(_named(place, view))
+        _plan(place, sql)
         place.use_search_path("pg_catalog")
         return _Reader(place, sql).read(view)
 
@@ -82,13 +97,27 @@ def _define(place: Scratch, sql: str) -> int:
     if parameters:
         raise _parameter_error(sql)
     try:
-        view = place.define(sql)
+        return place.define(sql)
+    except NOT_ITS_FAULT:
+        raise
+    except psycopg.Error as error:
+        raise _query_error(error, sql, before=len(prefix())) from error
+
+
+def _plan(place: Scratch, sql: str) -> None:
+    """Whether PostgreSQL can plan it, and lets the role read all of it."""
+    try:
         place.explain()
     except NOT_ITS_FAULT:
         raise
     except psycopg.Error as error:
         raise _query_error(error, sql, before=len(prefix())) from error
-    return view
+
+
+def _named(place: Scratch, view: int) -> tuple[Table, ...]:
+    """The tables and views that the query itself names."""
+    found = nodetree.read(place.rule(view)).relations - {view}
+    return tuple(Table(*row) for row in place.rows(_NAMES, (sorted(found),)))
 
 
 def _parameter_error(sql: str) -> QueryError:
@@ -141,7 +170,6 @@ class _Reader:
         self._require_stable_meaning(body, facts)
         views: dict[int, InlinedView] = {}
         relations: dict[int, tuple[Any, ...]] = {}
-        named: list[Table] = []
         all_facts = [facts]
         direct = facts.relations - {view}
         pending = direct
@@ -152,8 +180,6 @@ class _Reader:
                 oid, schema, name, kind = row[:4]
                 self._refuse_temporary(name, row[4])
                 self._refuse_ours(schema, name)
-                if oid in direct:
-                    named.append(Table(oid, schema, name))
                 if kind != "v":
                     relations[oid] = row
                     continue
@@ -175,7 +201,6 @@ class _Reader:
             functions=called,
             constraints=constraints,
             reasons=tuple(self._reasons),
-            named=tuple(named),
         )
 
     def _body(self, view: int) -> tuple[Body, nodetree.Facts]:

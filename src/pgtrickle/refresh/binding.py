@@ -11,8 +11,9 @@ keeps that by oid itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from sqlglot import exp
 
@@ -35,6 +36,10 @@ LEFT JOIN pg_catalog.pg_class AS c ON c.oid = u.objid
 LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
 WHERE u.pgt_id = %s AND u.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND u.objsubid = 0
 """
+
+
+class _Stranger(Exception):
+    """The query would read another relation than those it was defined on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +68,16 @@ class Bound:
 def compile_bound(connection: Connection, stream: StreamTable) -> Bound:
     """The query of a registered stream table, compiled over the relations that it was defined on and no others."""
     known = _known(connection, stream.pgt_id)
+    text, path = stream.defining_query, stream.search_path
     try:
-        compiled = compile_query(connection, stream.defining_query, search_path=stream.search_path)
+        return Bound(
+            compile_query(connection, text, search_path=path, check=partial(_require_known, known)), text, path
+        )
     except QueryError:
         if all(each.now is None or each.keeps_its_name for each in known.values()):
             raise  # PostgreSQL's word on what is missing is the clearest
-        compiled = None
-    if compiled is not None and not _strangers(compiled, known):
-        return Bound(compiled, stream.defining_query, stream.search_path)
+    except _Stranger:
+        pass
     return _under_present_names(connection, stream, known)
 
 
@@ -83,13 +90,16 @@ def _known(connection: Connection, pgt_id: int) -> dict[int, Known]:
     return found
 
 
-def _strangers(compiled: Compiled, known: Mapping[int, Known]) -> list[Table]:
-    """The relations named in the query that are not those it was defined on, or not under the names they had."""
-    return [
-        table
-        for table in compiled.analysis.named
-        if table.oid not in known or (known[table.oid].schema, known[table.oid].name) != (table.schema, table.name)
-    ]
+def _require_known(known: Mapping[int, Known], named: tuple[Table, ...]) -> None:
+    """What the query names must be what it was defined on, under the names that had then."""
+    for table in named:
+        if table.oid not in known or (known[table.oid].schema, known[table.oid].name) != (table.schema, table.name):
+            raise _Stranger
+
+
+def _require_exactly(meant: Collection[Known], named: tuple[Table, ...]) -> None:
+    if set(named) != {each.now for each in meant}:
+        raise _Stranger
 
 
 def _under_present_names(connection: Connection, stream: StreamTable, known: Mapping[int, Known]) -> Bound:
@@ -103,22 +113,22 @@ def _under_present_names(connection: Connection, stream: StreamTable, known: Map
         raise _other_relations(stream, gone)
     for table in _tables(tree):
         _rename(table, by_name[(table.db, table.name)])
-    compiled = compile_query(connection, dialect.text(tree), search_path=_OWN_NAMES_ONLY)
-    if set(compiled.analysis.named) != {each.now for each in meant.values()}:
-        raise _other_relations(stream, list(meant.values()))
+    check = partial(_require_exactly, meant.values())
+    try:
+        compiled = compile_query(connection, dialect.text(tree), search_path=_OWN_NAMES_ONLY, check=check)
+    except _Stranger:
+        raise _other_relations(stream, list(meant.values())) from None
     return Bound(compiled, compiled.analysis.normalised, _OWN_NAMES_ONLY)
 
 
 def _as_it_was(connection: Connection, stream: StreamTable, known: Mapping[int, Known]) -> Bound:
     """By PostgreSQL's own text: for names that only the search path gave to other relations."""
     moved = [each for each in known.values() if not each.keeps_its_name]
+    text, check = stream.normalized_query, partial(_require_known, known)
     try:
-        compiled = compile_query(connection, stream.normalized_query, search_path=_OWN_NAMES_ONLY)
-    except QueryError as error:
+        return Bound(compile_query(connection, text, search_path=_OWN_NAMES_ONLY, check=check), text, _OWN_NAMES_ONLY)
+    except (QueryError, _Stranger) as error:
         raise _other_relations(stream, moved) from error
-    if _strangers(compiled, known):
-        raise _other_relations(stream, moved)
-    return Bound(compiled, stream.normalized_query, _OWN_NAMES_ONLY)
 
 
 def _tables(tree: exp.Expr) -> list[exp.Table]:

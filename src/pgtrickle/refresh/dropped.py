@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+import psycopg
+
 from pgtrickle.apply import stage, state, storage
 from pgtrickle.capture import slot, triggers
 from pgtrickle.catalog import reader as catalog
@@ -46,7 +48,10 @@ def look(connection: Connection) -> Removed:
 
 
 def _may_change(connection: Connection) -> bool:
-    row = connection.execute("SELECT has_table_privilege('pgtrickle.pgt_stream_tables', 'DELETE')").fetchone()
+    """Whoever has the rights of the catalog's owner, under which all of ours was made."""
+    row = connection.execute(
+        "SELECT pg_has_role(nspowner, 'USAGE') FROM pg_catalog.pg_namespace WHERE nspname = 'pgtrickle'"
+    ).fetchone()
     return row is not None and bool(row[0])
 
 
@@ -81,6 +86,8 @@ def _stop_capture(connection: Connection, sources: tuple[int, ...]) -> str | Non
         triggers.detach_all(connection, sources, give_up_after_s=_PATIENCE_S)
     except StateError as busy:  # someone uses a source: the next look tries again
         return busy.message
+    except psycopg.errors.InsufficientPrivilege as denied:  # the look of a role that owns it will do
+        return denied.diag.message_primary
     slot.drop_if_unused(connection)
     return None
 
