@@ -335,6 +335,7 @@ def _sentence(result: RefreshResult) -> str:
 def _status(stream: StreamTable) -> Json:
     return {
         "table": str(stream),
+        "owner": stream.owner,
         "status": stream.status,
         "refresh_mode": stream.refresh_mode,
         "effective_mode": stream.effective_mode,

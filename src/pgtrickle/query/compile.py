@@ -13,7 +13,7 @@ from pgtrickle.errors import QueryError, Unsupported
 from pgtrickle.model import PgType
 from pgtrickle.query import dialect, limits, render, support
 from pgtrickle.query.analysis import Analysis, Body
-from pgtrickle.query.analyze import NOT_ITS_FAULT, analyze
+from pgtrickle.query.analyze import NOT_ITS_FAULT, Check, analyze
 from pgtrickle.query.build import build
 from pgtrickle.query.locate import locate_name
 from pgtrickle.query.operators import Operator
@@ -44,6 +44,7 @@ def compile_query(
     *,
     search_path: str | None = None,
     settings: Mapping[str, str] | None = None,
+    check: Check | None = None,
     within_s: float = limits.WITHIN_S,
     with_tree: bool = True,
 ) -> Compiled:
@@ -51,7 +52,7 @@ def compile_query(
     leaves nothing behind. Path and settings are those of whom we act for, unless they are given. What is too deep, or
     is not done in time, is refused for incremental modes."""
     used = caller(conn).settings if settings is None else settings
-    compiled = limits.with_deep_stack(lambda: _compile(conn, sql, search_path, used, within_s, with_tree))
+    compiled = limits.with_deep_stack(lambda: _compile(conn, sql, search_path, used, check, within_s, with_tree))
     return replace(compiled, settings=used)
 
 
@@ -60,11 +61,12 @@ def _compile(
     sql: str,
     search_path: str | None,
     settings: Mapping[str, str],
+    check: Check | None,
     within_s: float,
     with_tree: bool,
 ) -> Compiled:
     try:
-        analysis = analyze(conn, sql, search_path=search_path, settings=settings)
+        analysis = analyze(conn, sql, search_path=search_path, settings=settings, check=check)
     except RecursionError as error:
         raise QueryError("the query is nested too deeply", code="PT111", hint="write it with fewer levels") from error
     if analysis.reasons:

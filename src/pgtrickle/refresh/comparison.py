@@ -33,17 +33,16 @@ class Differences:
 
 
 def compare(conn: Connection, stream: StreamTable, view: sql.Composable, share: Share | None = None) -> Differences:
-    """What the stream table has otherwise than the view, in the caller's transaction. The view is evaluated once,
-    under the stream table's search path; all else here is ours, under our own."""
+    """What the stream table has otherwise than the view, in the caller's transaction. The view is evaluated once, as a
+    refresh does it: under our own search path."""
     place = Scratch(conn)
     before = str(place.rows("SELECT pg_catalog.current_setting('search_path')")[0][0])
-    place.use_search_path(stream.search_path)
+    place.use_search_path(OWN_PATH)
     conn.execute(
         sql.SQL("CREATE TEMPORARY TABLE pg_temp.{} ON COMMIT DROP AS SELECT * FROM {}").format(
             sql.Identifier(_EXPECTED), view
         )
     )
-    place.use_search_path(OWN_PATH)
     try:
         return _differences(conn, stream, share)
     finally:

@@ -59,7 +59,7 @@ $$;
 
 CREATE FUNCTION pgtrickle.full_name_of(pgt_id bigint) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT format('%I.%I', t.pgt_schema, t.pgt_name) FROM pgtrickle.pgt_stream_tables AS t WHERE t.pgt_id = $1
+    SELECT format('%I.%I', p.pgt_schema, p.pgt_name) FROM pgtrickle.pgt_present AS p WHERE p.pgt_id = $1
 $$;
 
 CREATE FUNCTION pgtrickle.explain_st(name text) RETURNS TABLE (property text, value text)
@@ -130,6 +130,11 @@ BEGIN
                                  'Write name, schema.name, or "Quoted"."Name".');
     END IF;
     place := CASE cardinality(parts) WHEN 2 THEN parts[1] ELSE place END;
+    IF place IN ('pgtrickle', 'pgtrickle_changes', 'pgtrickle_state', 'information_schema')
+       OR starts_with(place, 'pg_') THEN
+        PERFORM pgtrickle.refuse('PT314', format('there can be no stream table in the schema %s', place),
+                                 'Choose a schema of your own.');
+    END IF;
     IF place IS NULL OR to_regnamespace(quote_ident(place)) IS NULL THEN
         PERFORM pgtrickle.refuse('PT005', coalesce('there is no schema ' || place, 'no schema to create it in'),
                                  'Write schema.name, with a schema that exists.');
