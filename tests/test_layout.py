@@ -61,3 +61,14 @@ def test_the_makefile_has_the_targets_of_the_contract() -> None:
 @pytest.mark.parametrize("module", MODULES, ids=lambda p: str(p.relative_to(ROOT / "src")))
 def test_every_module_says_what_it_does(module: Path) -> None:
     assert ast.get_docstring(ast.parse(module.read_text())), "no docstring"
+
+
+def test_only_the_demo_opens_sessions_as_a_user_has_them() -> None:
+    """Our own statements run in sessions of `db.connect`, which see pg_catalog only; tasks of Spark prepare theirs."""
+    opening = {
+        path.relative_to(ROOT / "src" / "pgtrickle").as_posix()
+        for path in MODULES
+        if re.search(r"open_session\(|psycopg\.connect\(|PGconn\.connect\(|adbc\.connect\(", path.read_text())
+    }
+    demo = {name for name in opening if name.startswith("demo/")}
+    assert opening - demo == {"db.py", "capture/replication.py", "embedded.py", "spark/worker.py"}

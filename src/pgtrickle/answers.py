@@ -81,7 +81,7 @@ def stored(given: Mapping[str, str]) -> dict[str, str]:
 
 def kept(given: Mapping[str, str]) -> dict[str, str]:
     """What the catalog keeps: that, and what else the session had that is not so with us, to tell of it."""
-    return {**{name: given[name] for name in unlike(given)}, **stored(given)}
+    return {name: given[name] for name in (*unlike(given), *STORED) if name in given}
 
 
 def unlike(given: Mapping[str, str]) -> tuple[str, ...]:
@@ -90,11 +90,13 @@ def unlike(given: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def notes(given: Mapping[str, str]) -> tuple[str, ...]:
-    """What a person should know whose session has other values than ours, one sentence a setting."""
+    """What a person should know whose session has other values than ours, one sentence a setting. By what matters only
+    where a query is read, it is refused (`query/meaning.py`); array_nulls matters to what it reads, too."""
     return tuple(
         f"{name} is {given[name]} in the session that defined it, and {PINNED[name]} wherever it is computed:"
         " values that the query turns into text, or reads from text, may look different"
         for name in unlike(given)
+        if name in IN_LOOKS or name == "array_nulls"
     )
 
 

@@ -215,8 +215,9 @@ class Trickle:
         self._require_monotone(stream, next((part for part in after.circles if stream.pgt_id in part), ()))
 
     def _tell_of_session(self, name: str) -> None:
-        """Says what will not be as it is in the session that defines a table; `explain` says it again."""
-        for note in notes(db.caller(self._connection).settings):
+        """Says what will not be as it is in the session that defines a table; `explain` says it again. To who asked by
+        SQL, the request does."""
+        for note in () if db.acts_for_another(self._connection) else notes(db.caller(self._connection).settings):
             warnings.warn(f"{name}: {note}", SessionWarning, stacklevel=3)
 
     def _require_monotone(self, stream: StreamTable, circle_ids: Sequence[int]) -> None:

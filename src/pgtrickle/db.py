@@ -164,6 +164,10 @@ def acting_for(conn: psycopg.Connection[Any], caller: Caller) -> Iterator[None]:
             _acting_for[conn] = before
 
 
+def acts_for_another(conn: psycopg.Connection[Any]) -> bool:
+    return conn in _acting_for
+
+
 def caller(conn: psycopg.Connection[Any]) -> Caller:
     """Whom we act for on `conn`: who was named, or else the login itself, as it is configured. A session that is not
     ours speaks for itself."""

@@ -129,7 +129,7 @@ def status(data_dir: str | Path | None = None) -> Server | None:
     dsn = f"postgresql://{SUPERUSER}:{state['password']}@{HOST}:{port}/postgres"
     try:
         with psycopg.connect(dsn, connect_timeout=10) as connection:
-            row = connection.execute("SELECT current_setting('data_directory')").fetchone()
+            row = connection.execute("SHOW data_directory").fetchone()
     except psycopg.OperationalError:
         return None  # the pid file is a dead server's, its pid and port now belong to others
     if row is None or not Path(row[0]).samefile(directory):

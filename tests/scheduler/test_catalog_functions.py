@@ -47,7 +47,7 @@ def test_the_graph_is_read_from_the_catalog_and_kept_while_it_stays(trickle: Tri
     trickle.alter_stream_table("refunded", schedule="5s")
     changed = dag.read(trickle._connection, known)
     assert changed.needed({number["balance"]}) == {number["balance"]}
-    orders = db.scalar(trickle._connection, "SELECT 'orders'::regclass::oid::bigint")
+    orders = db.scalar(trickle._connection, "SELECT 'public.orders'::regclass::oid::bigint")
     balance = reader.resolve(trickle._connection, "balance")
     assert isinstance(orders, int)
     changed.require_no_cycle(number["paid"], [orders])
@@ -106,7 +106,7 @@ def test_statistics_and_what_is_known(trickle: Trickle) -> None:
         "SELECT pgt_name, is_populated, total_refreshes, staleness_secs FROM pgtrickle.st_refresh_stats()"
     )
     assert stats.fetchall() == [(name, False, 0, None) for name in ("alone", "balance", "paid", "refunded")]
-    known = explained(trickle, "paid")
+    known = explained(trickle, "public.paid")
     assert known["name"] == "public.paid"
     assert known["schedule"] == "1m"
     assert known["effective mode"] == "DIFFERENTIAL"

@@ -205,7 +205,7 @@ def test_a_life_by_requests_without_superuser(world: World) -> None:
         assert (str(stream), stream.schedule, stream.requested_cdc_mode) == (f"{world.ann}.totals", "5s", "trigger")
         assert owner_of(world.admin, f"{world.ann}.totals") == world.ann
         assert db.scalar(world.admin, "SELECT diamond_consistency FROM pgtrickle.pgt_stream_tables") == "none"
-        assert db.scalar(service, "SHOW search_path") == '"$user", public', "the service has its own again"
+        assert db.scalar(service, "SHOW search_path") == db.OWN_PATH, "the service has its own"
         ask(
             world,
             "alter_stream_table('totals', query => 'SELECT amount FROM orders', diamond_schedule_policy => 'slowest')",
@@ -245,7 +245,7 @@ def test_names_mean_what_they_mean_to_the_requester(world: World) -> None:
         f'CREATE TABLE "{me}".orders (hidden text)',
     )
     with Trickle(world.dsn) as trickle:
-        assert db.scalar(trickle._connection, "SELECT 'orders'::regclass = 'public.orders'::regclass") is False
+        assert db.schemas_of(trickle._connection, db.caller(trickle._connection).search_path)[0] == me
         ask(world, "create_stream_table('t', 'SELECT * FROM orders', initialize => false)")
         assert carry_out(trickle._connection, trickle) == 1
         columns = world.admin.execute("SELECT * FROM public.t").description

@@ -66,7 +66,7 @@ class Moving:
             time.sleep(0.01)
 
     def _decode(self) -> None:
-        with db.open_session(self.dsn) as conn:
+        with db.connect(self.dsn) as conn:
             name = slot.name(conn)
             while not self._stop.wait(0.02):
                 if slot.inspect(conn).state is not SlotState.ALIVE or not slot.is_used(conn):
@@ -80,7 +80,7 @@ class Moving:
 @contextmanager
 def moving(dsn: str) -> Iterator[Moving]:
     """The catalog must be installed."""
-    with db.open_session(dsn) as conn:
+    with db.connect(dsn) as conn:
         made = Moving(dsn, conn)
         made.start()
         try:

@@ -47,7 +47,7 @@ class Capture:
 @contextmanager
 def capturing(dsn: str) -> Iterator[Capture]:
     """Capture is steered, and the WAL decoded, while the block runs."""
-    with db.connect(dsn, application_name="pgtrickle demo") as connection:
+    with db.open_session(dsn, application_name="pgtrickle demo") as connection:
         steering = Steering(dsn)
         rounds = Rounds("capture", steering.round, Settings.load(connection))
         try:

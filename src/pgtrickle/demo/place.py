@@ -38,7 +38,7 @@ def embedded_server() -> Iterator[str]:
 def database_of(dsn: str) -> Iterator[str]:
     """A new database beside the one of `dsn`; dropped whatever happens."""
     name = f"pgtrickle_demo_{uuid.uuid4().hex[:8]}"
-    with db.connect(dsn, application_name="pgtrickle demo") as admin:
+    with db.open_session(dsn, application_name="pgtrickle demo") as admin:
         try:
             admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         except psycopg.errors.InsufficientPrivilege as error:
@@ -50,6 +50,6 @@ def database_of(dsn: str) -> Iterator[str]:
         try:
             yield make_conninfo(dsn, dbname=name)
         finally:
-            with db.connect(make_conninfo(dsn, dbname=name), application_name="pgtrickle demo") as inside:
+            with db.open_session(make_conninfo(dsn, dbname=name), application_name="pgtrickle demo") as inside:
                 install.uninstall(inside, drop_stream_tables=True)  # or its replication slot would keep the database
             admin.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))

@@ -20,7 +20,7 @@ from pgtrickle.refresh.verify import Verification
 def show(dsn: str, seconds: float, console: Console) -> bool:
     """Run on an empty database; true if every stream table equals its query at the end."""
     view = View(console, seconds)
-    with view.working("opening the shop"), db.connect(dsn) as connection:
+    with view.working("opening the shop"), db.open_session(dsn) as connection:
         shop.build(connection)
     with connect(dsn) as trickle:
         for position, stream in enumerate(STREAMS):

@@ -47,7 +47,7 @@ class Writers:
     def run(self, work: Callable[[Writers, Connection], None]) -> None:
         """One writer's life; its error, if any, is kept for `writing` to raise."""
         try:
-            with db.connect(self.dsn, application_name="shop") as connection:
+            with db.open_session(self.dsn, application_name="shop") as connection:
                 work(self, connection)
         except psycopg.Error as error:
             self.error = error

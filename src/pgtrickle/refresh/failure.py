@@ -6,10 +6,12 @@ import re
 
 import psycopg
 
+from pgtrickle.db import OWN_PATH
 from pgtrickle.errors import Error, QueryError, StateError, Unsupported
 
 _CORRECT_OR_RETRY = "correct the data or the query, then refresh again; `pgtrickle history` has the failed ones"
 _OF_A_STACK = ("at ", "...")  # how lines of Java's stacks begin
+_NOT_FOUND = ("42883", "42P01", "42704")  # there is no such function, relation, or type
 _DATA_EXCEPTION = "22"  # the SQLSTATE class of values that cannot be computed with
 
 
@@ -42,16 +44,31 @@ def as_ours(error: Exception) -> Error:
         return error
     if isinstance(error, psycopg.Error):
         said, state = error.diag.message_primary or str(error), error.sqlstate or ""
-        return _refusal(said, state, error.diag.message_hint)
+        return _not_found(said, state, error.diag.context or "") or _refusal(said, state, error.diag.message_hint)
     found = re.search(r"ERROR:\s*(.+)", str(error))
     if found:
         states = re.findall(r"ERROR:.*?SQLSTATE: (\w{5})", str(error), re.DOTALL)
-        return _refusal(found.group(1).strip(), states[0] if states else "", None)
+        said, state = found.group(1).strip(), states[0] if states else ""
+        return _not_found(said, state, str(error)) or _refusal(said, state, None)
     lines = [line.strip() for line in str(error).splitlines()]
     told = [line for line in lines if line and not line.startswith(_OF_A_STACK)]
     by_spark = [line for line in told if "SparkException: " in line]  # of what Java has to say, the part that helps
     said = (by_spark or told or [type(error).__name__])[-1]
     return StateError(f"Spark failed: {said}", code="PT341", hint="refresh again; Spark's log has the whole story")
+
+
+def _not_found(said: str, state: str, context: str) -> Error | None:
+    """That a function of the user names something by the search path, which is not the user's in a refresh."""
+    inside = re.search(r'(?:PL/\w+|SQL) function "?(.+?)"? (?:line|during|statement)', context)
+    if inside is None or state not in _NOT_FOUND:
+        return None
+    name = inside.group(1)
+    return StateError(
+        f"PostgreSQL refused: {said}, in the function {name}",
+        code="PT294",
+        hint=f"queries are evaluated with search_path = {OWN_PATH}: write the schema before the name in the function,"
+        f" or ALTER FUNCTION {name} SET search_path = …",
+    )
 
 
 def _refusal(said: str, state: str, hint: str | None) -> Error:
