@@ -6,14 +6,23 @@ become QueryError with the position in the user's text. What only FULL refresh c
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import psycopg
 
 from pgtrickle.errors import QueryError, ServerError, Unsupported
 from pgtrickle.model import Table
 from pgtrickle.query import functions, nodetree, support
-from pgtrickle.query.analysis import Analysis, Body, Function, InlinedView, OutputColumn, SourceRelation
+from pgtrickle.query.analysis import (
+    Analysis,
+    Body,
+    Dependencies,
+    Function,
+    InlinedView,
+    OutputColumn,
+    SourceRelation,
+)
 from pgtrickle.query.locate import locate, locate_name, locate_second_statement, position
 from pgtrickle.query.reach import reached
 from pgtrickle.query.scratch import Scratch, prefix, scratch
@@ -58,14 +67,26 @@ FROM support JOIN pg_proc p ON p.oid = support.oid JOIN pg_namespace n ON n.oid 
 """
 
 
-def analyze(conn: psycopg.Connection[Any], sql: str, *, search_path: str | None = None) -> Analysis:
+Accept: TypeAlias = Callable[[Dependencies], None]
+"""Asked of what a query depends on while it is read and not yet planned, by which code of others would run; raises."""
+
+
+def analyze(
+    conn: psycopg.Connection[Any], sql: str, *, search_path: str | None = None, accept: Accept | None = None
+) -> Analysis:
     """What PostgreSQL makes of `sql` under `search_path` (default: the connection's own). Leaves nothing behind."""
     if "\x00" in sql or not sql.strip():
         raise QueryError("the defining query is empty or holds a NUL character", hint="give one SELECT statement")
     with scratch(conn, search_path) as place:
         view = _define(place, sql)
+        before = place.search_path()
         place.use_search_path("pg_catalog")
-        return _Reader(place, sql).read(view)
+        analysis = _Reader(place, sql).read(view)
+        if accept is not None:
+            accept(analysis.dependencies)
+        place.use_search_path(before)
+        _plan(place, sql)
+        return analysis
 
 
 NOT_ITS_FAULT = (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled)
@@ -83,13 +104,21 @@ def _define(place: Scratch, sql: str) -> int:
     if parameters:
         raise _parameter_error(sql)
     try:
-        view = place.define(sql)
+        return place.define(sql)
+    except NOT_ITS_FAULT:
+        raise
+    except psycopg.Error as error:
+        raise _query_error(error, sql, before=len(prefix())) from error
+
+
+def _plan(place: Scratch, sql: str) -> None:
+    """PostgreSQL's refusals that come only then: rights, and constants that cannot be computed."""
+    try:
         place.explain()
     except NOT_ITS_FAULT:
         raise
     except psycopg.Error as error:
         raise _query_error(error, sql, before=len(prefix())) from error
-    return view
 
 
 def _parameter_error(sql: str) -> QueryError:

@@ -36,7 +36,7 @@ def compare(conn: Connection, stream: StreamTable, view: sql.Composable, share: 
     """What the stream table has otherwise than the view, in the caller's transaction. The view is evaluated once,
     under the stream table's search path; all else here is ours, under our own."""
     place = Scratch(conn)
-    before = str(place.rows("SELECT pg_catalog.current_setting('search_path')")[0][0])
+    before = place.search_path()
     place.use_search_path(stream.search_path)
     conn.execute(
         sql.SQL("CREATE TEMPORARY TABLE pg_temp.{} ON COMMIT DROP AS SELECT * FROM {}").format(

@@ -23,11 +23,13 @@ from pgtrickle.config import Settings
 from pgtrickle.db import Connection, execute
 from pgtrickle.errors import StateError, Unsupported, UsageError
 from pgtrickle.model import Table, quote
+from pgtrickle.query.analyze import Accept
 from pgtrickle.query.compile import Compiled, compile_query
 from pgtrickle.query.fingerprint import fingerprint
 from pgtrickle.refresh.circle_rules import other_columns
 from pgtrickle.refresh.failure import DefinitionProblem
 from pgtrickle.refresh.lock import wait_for_refresh
+from pgtrickle.refresh.owners import confirmed
 from pgtrickle.refresh.prepared import Prepared, joined_aggregates, prepare
 
 MODES = ("AUTO", "FULL", "DIFFERENTIAL")
@@ -72,7 +74,12 @@ def create(
 def load(connection: Connection, stream: StreamTable) -> Prepared:
     """Compiles a registered stream table for its refreshes."""
     with connection.transaction():
-        compiled = compile_query(connection, stream.defining_query, search_path=stream.search_path)
+        compiled = compile_query(
+            connection,
+            stream.defining_query,
+            search_path=stream.search_path,
+            accept=confirmed(connection, stream),
+        )
     if stream.effective_mode == "FULL":
         compiled = compiled.without_tree()
     prepared = prepare(connection, stream.pgt_id, stream.pgt_schema, stream.pgt_name, compiled)
@@ -96,7 +103,8 @@ def redefine(
         wait_for_refresh(connection, stream.pgt_id, str(stream))
         path = stream.search_path if query is None else _search_path(connection)
         text = query or stream.defining_query
-        compiled, mode = _compile(connection, text, path, refresh_mode or stream.refresh_mode)
+        accept = confirmed(connection, stream) if query is None else None
+        compiled, mode = _compile(connection, text, path, refresh_mode or stream.refresh_mode, accept)
         if query is not None:
             _require_eligible(connection, compiled, mode, stream.requested_cdc_mode, settings)
         prepared = prepare(connection, stream.pgt_id, stream.pgt_schema, stream.pgt_name, compiled)
@@ -158,7 +166,9 @@ def _drop(connection: Connection, stream: StreamTable, *, cascade: bool, seen: s
     return [*dropped, str(stream)], sources
 
 
-def _compile(connection: Connection, query: str, search_path: str, refresh_mode: str) -> tuple[Compiled, Mode]:
+def _compile(
+    connection: Connection, query: str, search_path: str, refresh_mode: str, accept: Accept | None = None
+) -> tuple[Compiled, Mode]:
     """The compiled query, and the mode it can have; a mode that was asked for by name and cannot be is an error."""
     if refresh_mode == "IMMEDIATE":
         raise Unsupported("IMMEDIATE refresh is not available yet", code="PT290", hint="use DIFFERENTIAL")
@@ -166,7 +176,7 @@ def _compile(connection: Connection, query: str, search_path: str, refresh_mode:
         raise UsageError(
             f"there is no refresh mode {refresh_mode!r}", code="PT006", hint=f"use one of {', '.join(MODES)}"
         )
-    compiled = compile_query(connection, query, search_path=search_path)
+    compiled = compile_query(connection, query, search_path=search_path, accept=accept)
     if refresh_mode == "FULL":
         return compiled.without_tree(), Mode(refresh_mode, "FULL", "refresh mode is FULL")
     refusal = compiled.refusal or _capture_refusal(connection, compiled)
