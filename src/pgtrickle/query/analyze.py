@@ -7,7 +7,7 @@ become QueryError with the position in the user's text. What only FULL refresh c
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import psycopg
 
@@ -15,7 +15,15 @@ from pgtrickle.db import OWN_PATH, caller
 from pgtrickle.errors import QueryError, ServerError, Unsupported
 from pgtrickle.model import OWN_SCHEMAS, Table
 from pgtrickle.query import functions, nodetree, support
-from pgtrickle.query.analysis import Analysis, Body, Function, InlinedView, OutputColumn, SourceRelation
+from pgtrickle.query.analysis import (
+    Analysis,
+    Body,
+    Dependencies,
+    Function,
+    InlinedView,
+    OutputColumn,
+    SourceRelation,
+)
 from pgtrickle.query.locate import locate, locate_name, locate_second_statement, position
 from pgtrickle.query.reach import reached
 from pgtrickle.query.scratch import Scratch, prefix, scratch
@@ -65,8 +73,10 @@ FROM support JOIN pg_proc p ON p.oid = support.oid JOIN pg_namespace n ON n.oid 
 """
 
 
-Check = Callable[[tuple[Table, ...]], None]
+Check: TypeAlias = Callable[[tuple[Table, ...]], None]
 """Looks at the tables and views that a query names, before anything of it is planned, and raises what is wrong."""
+Accept: TypeAlias = Callable[[Dependencies], None]
+"""Asked of what a query depends on while it is read and not yet planned, by which code of others would run; raises."""
 
 
 def analyze(
@@ -76,20 +86,25 @@ def analyze(
     search_path: str | None = None,
     settings: Mapping[str, str] | None = None,
     check: Check | None = None,
+    accept: Accept | None = None,
 ) -> Analysis:
     """What PostgreSQL makes of `sql` under a path and settings (default: those of whom we act for). Leaves nothing
-    behind."""
+    behind. Planning evaluates functions: what should not be run is refused before, by `check` and `accept`."""
     if "\x00" in sql or not sql.strip():
         raise QueryError("the defining query is empty or holds a NUL character", hint="give one SELECT statement")
     who = caller(conn) if search_path is None or settings is None else None
     path = who.search_path if who is not None and search_path is None else search_path
     with scratch(conn, path or "", who.settings if who is not None and settings is None else settings) as place:
         view = _define(place, sql)
-        if check is not None:  # planning evaluates functions: not those of a relation that the query is not to read
+        if check is not None:
             check(_named(place, view))
-        _plan(place, sql)
         place.use_search_path(OWN_PATH)
-        return _Reader(place, sql).read(view)
+        analysis = _Reader(place, sql).read(view)
+        if accept is not None:
+            accept(analysis.dependencies)
+        place.use_search_path(path or "")
+        _plan(place, sql)
+        return analysis
 
 
 NOT_ITS_FAULT = (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled)
@@ -115,7 +130,7 @@ def _define(place: Scratch, sql: str) -> int:
 
 
 def _plan(place: Scratch, sql: str) -> None:
-    """Whether PostgreSQL can plan it, and lets the role read all of it."""
+    """PostgreSQL's refusals that come only then: rights, and constants that cannot be computed."""
     try:
         place.explain()
     except NOT_ITS_FAULT:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from pgtrickle.errors import QueryError, Unsupported
 from pgtrickle.model import PgType
 from pgtrickle.query import dialect, limits, render, support
 from pgtrickle.query.analysis import Analysis, Body
-from pgtrickle.query.analyze import NOT_ITS_FAULT, Check, analyze
+from pgtrickle.query.analyze import NOT_ITS_FAULT, Accept, Check, analyze
 from pgtrickle.query.build import build
 from pgtrickle.query.locate import locate_name
 from pgtrickle.query.operators import Operator
@@ -45,6 +45,7 @@ def compile_query(
     search_path: str | None = None,
     settings: Mapping[str, str] | None = None,
     check: Check | None = None,
+    accept: Accept | None = None,
     within_s: float = limits.WITHIN_S,
     with_tree: bool = True,
 ) -> Compiled:
@@ -52,21 +53,16 @@ def compile_query(
     leaves nothing behind. Path and settings are those of whom we act for, unless they are given. What is too deep, or
     is not done in time, is refused for incremental modes."""
     used = caller(conn).settings if settings is None else settings
-    compiled = limits.with_deep_stack(lambda: _compile(conn, sql, search_path, used, check, within_s, with_tree))
-    return replace(compiled, settings=used)
+
+    def read() -> Analysis:
+        return analyze(conn, sql, search_path=search_path, settings=used, check=check, accept=accept)
+
+    return replace(limits.with_deep_stack(lambda: _compile(conn, read, within_s, with_tree)), settings=used)
 
 
-def _compile(
-    conn: psycopg.Connection[Any],
-    sql: str,
-    search_path: str | None,
-    settings: Mapping[str, str],
-    check: Check | None,
-    within_s: float,
-    with_tree: bool,
-) -> Compiled:
+def _compile(conn: psycopg.Connection[Any], read: Callable[[], Analysis], within_s: float, with_tree: bool) -> Compiled:
     try:
-        analysis = analyze(conn, sql, search_path=search_path, settings=settings, check=check)
+        analysis = read()
     except RecursionError as error:
         raise QueryError("the query is nested too deeply", code="PT111", hint="write it with fewer levels") from error
     if analysis.reasons:

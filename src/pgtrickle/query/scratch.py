@@ -49,6 +49,9 @@ class Scratch:
         with self.connection.cursor(row_factory=tuple_row) as cursor:
             return cursor.execute(query.encode(), parameters).fetchall()
 
+    def search_path(self) -> str:
+        return str(self.rows("SELECT pg_catalog.current_setting('search_path')")[0][0])
+
     def use_search_path(self, search_path: str) -> None:
         self.rows("SELECT pg_catalog.set_config('search_path', %s, true)", (search_path,))
 

@@ -27,6 +27,7 @@ from pgtrickle.query import dialect
 from pgtrickle.query.analyze import Check
 from pgtrickle.query.compile import Compiled, compile_query
 from pgtrickle.refresh.failure import DefinitionProblem
+from pgtrickle.refresh.owners import confirmed
 
 _OWN_NAMES_ONLY = "pg_catalog"
 """The search path for PostgreSQL's own text, in which every name is qualified."""
@@ -81,7 +82,12 @@ def compile_bound(connection: Connection, stream: StreamTable, *, with_tree: boo
     """The query of a registered stream table, compiled over the relations that it was defined on and no others."""
     known = _known(connection, stream.pgt_id)
     compile = partial(
-        compile_query, connection, settings=stream.settings, within_s=COMPILE_AGAIN_WITHIN_S, with_tree=with_tree
+        compile_query,
+        connection,
+        settings=stream.settings,
+        accept=confirmed(connection, stream),
+        within_s=COMPILE_AGAIN_WITHIN_S,
+        with_tree=with_tree,
     )
     text, path = stream.defining_query, stream.search_path
     try:

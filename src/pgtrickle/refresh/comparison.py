@@ -36,7 +36,7 @@ def compare(conn: Connection, stream: StreamTable, view: sql.Composable, share: 
     """What the stream table has otherwise than the view, in the caller's transaction. The view is evaluated once, as a
     refresh does it: under our own search path."""
     place = Scratch(conn)
-    before = str(place.rows("SELECT pg_catalog.current_setting('search_path')")[0][0])
+    before = place.search_path()
     place.use_search_path(OWN_PATH)
     conn.execute(
         sql.SQL("CREATE TEMPORARY TABLE pg_temp.{} ON COMMIT DROP AS SELECT * FROM {}").format(

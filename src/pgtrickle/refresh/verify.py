@@ -25,8 +25,10 @@ from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.db import Connection
 from pgtrickle.errors import Error, StateError
 from pgtrickle.query.analyze import analyze
+from pgtrickle.query.fingerprint import fingerprint, still_holds
 from pgtrickle.query.scratch import Scratch
 from pgtrickle.query.shadow import NotShadowed
+from pgtrickle.refresh.binding import compile_bound
 from pgtrickle.refresh.comparison import Differences, compare
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.decide import Action
@@ -84,9 +86,12 @@ def verify_or_tell(connections: Connections, stream: StreamTable, patience_s: fl
 
 def verify(connections: Connections, stream: StreamTable, patience_s: float, refresh: Refresh) -> Verification:
     """Counts the differing rows; one consistent view of everything. Waits for the decoder as a refresh does."""
+    outdated = _is_outdated(connections.aside, stream)
     if stream.effective_mode == "FULL" or not stream.is_populated:
         with _transaction(connections, stream):
             return _answer(stream, _evaluated(connections.reader, stream), AT_PRESENT)
+    if outdated:
+        return _after_refresh(connections, stream, patience_s, refresh, "what it depends on was altered since")
     try:
         return _at_its_snapshot(connections, stream)
     except _TakesPatience:  # no refresh may clean away what we wait for
@@ -99,6 +104,15 @@ def verify(connections: Connections, stream: StreamTable, patience_s: float, ref
     except _UnknownThen as unknown:
         reason = str(unknown)
     return _after_refresh(connections, stream, patience_s, refresh, reason)
+
+
+def _is_outdated(aside: Connection, stream: StreamTable) -> bool:
+    """Whether the query means something else than when it was last defined. Raises WaitsForOwner, before anything of
+    it is evaluated, if that is by another's hand."""
+    with aside.transaction():
+        db.execute(aside, f"SET LOCAL lock_timeout = '{db.LOCK_TIMEOUT}'")
+        analysis = compile_bound(aside, stream, with_tree=False).compiled.analysis
+        return not still_holds(stream.source_fingerprint, fingerprint(aside, analysis.dependencies))
 
 
 def _at_its_snapshot(connections: Connections, stream: StreamTable, patience_s: float | None = None) -> Verification:
@@ -239,7 +253,7 @@ def _evaluated(reader: Connection, stream: StreamTable) -> Differences:
     """Against the user's own text, as PostgreSQL reads it under the path it was given with."""
     with reader.transaction():
         place = Scratch(reader)
-        before = str(place.rows("SELECT pg_catalog.current_setting('search_path')")[0][0])
+        before = place.search_path()
         place.use_search_path(stream.search_path)
         place.define(stream.defining_query, _VIEW)
         place.use_search_path(before)
