@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import selectors
+import uuid
 from typing import Final, TypeAlias
 
 import psycopg
@@ -46,7 +47,7 @@ LOCK_TIMEOUT: Final = "10s"
 """How long a refresh waits for a table that someone else holds."""
 
 _instance: str | None = None
-"""Which service this process is, if it is one: see `name_instance`."""
+"""Which process with services this is, if it is one: see `instance`."""
 
 _SECRETS = ("password", "sslpassword")
 
@@ -95,10 +96,12 @@ def connect(
     return conn
 
 
-def name_instance(instance: str) -> None:
-    """Has all sessions of this process carry the service's mark: who takes over from it ends them by that."""
+def instance() -> str:
+    """The name of this process, which all sessions that it opens from now on carry: who takes over from a service that
+    hangs ends them by that."""
     global _instance
-    _instance = instance
+    _instance = _instance or uuid.uuid4().hex[:12]
+    return _instance
 
 
 def session_name(application_name: str) -> str:

@@ -100,7 +100,8 @@ def test_one_that_hangs_in_the_middle_of_a_commit_is_ended(dsn: str) -> None:
 def test_sessions_that_may_not_be_ended_are_told_of(dsn: str) -> None:
     """Capture is led once in a database, whoever leads: the next one may be of another role."""
     name = f"r_{uuid.uuid4().hex[:8]}"
-    with db.connect(dsn) as admin, candidate(dsn, "a") as a:
+    decoding = db.connect(dsn, application_name="pgtrickle decoder [a]")
+    with db.connect(dsn) as admin, candidate(dsn, "a") as a, decoding:
         role = sql.Identifier(name)
         admin.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'p'").format(role))
         try:
@@ -113,10 +114,10 @@ def test_sessions_that_may_not_be_ended_are_told_of(dsn: str) -> None:
                 assert b.take(CAPTURE) is not None
                 assert b.take(SERVICE) is not None, "each role has a lease of its own"
                 told = "SELECT detail FROM pgtrickle.health_check() WHERE check_name = 'service' AND severity = 'WARN'"
-                assert f"{a.conn.info.backend_pid} (pgtrickle lease [a], of role postgres)" in str(
+                assert f"{decoding.info.backend_pid} (pgtrickle decoder [a], of role postgres)" in str(
                     db.scalar(admin, told)
                 )
-            a.conn.execute("SELECT 1")
+            decoding.execute("SELECT 1")
         finally:
             admin.execute(sql.SQL("DROP OWNED BY {0}").format(role))
             admin.execute(sql.SQL("DROP ROLE {}").format(role))
