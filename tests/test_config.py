@@ -44,6 +44,7 @@ CONTRACT: dict[str, Value] = {
     "diamond_consistency": "atomic",
     "diamond_schedule_policy": "fastest",
     "change_buffer_schema": "pgtrickle_changes",
+    "lease_timeout_ms": 15_000,
     "spark_master": "local[*]",
 }
 

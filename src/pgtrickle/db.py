@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import selectors
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ LOCK_TIMEOUT: Final = "10s"
 """How long a refresh waits for a table that someone else holds."""
 
 _instance: str | None = None
-"""Which service this process is, if it is one: see `name_instance`."""
+"""Which process with services this is, if it is one: see `instance`."""
 
 _SECRETS = ("password", "sslpassword")
 
@@ -91,10 +92,12 @@ def _open(dsn: str, application_name: str, connect_timeout: int) -> Connection:
     return conn
 
 
-def name_instance(instance: str) -> None:
-    """Has all sessions of this process carry the service's mark: who takes over from it ends them by that."""
+def instance() -> str:
+    """The name of this process, which all sessions that it opens from now on carry: who takes over from a service that
+    hangs ends them by that."""
     global _instance
-    _instance = instance
+    _instance = _instance or uuid.uuid4().hex[:12]
+    return _instance
 
 
 def session_name(application_name: str) -> str:

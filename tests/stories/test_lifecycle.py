@@ -9,7 +9,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 
-from pgtrickle import db
+from pgtrickle import db, failpoints
 from pgtrickle.api import Trickle
 from pgtrickle.catalog.install import uninstall
 from pgtrickle.errors import Error, QueryError, ServerError, StateError, Unsupported, UsageError
@@ -246,6 +246,25 @@ def test_a_second_refresh_at_the_same_time_is_skipped(told: Story) -> None:
         assert (result.action, result.reason) == ("SKIP", "another refresh of the table is under way")
         assert told.last("totals").status == "SKIPPED"
     told.check("totals")
+
+
+def test_a_refresh_that_lost_its_lock_applies_nothing_twice(told: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    told.create("totals", TOTALS)
+    told.run("INSERT INTO t VALUES (30, 'k1', 1)")
+    locks = "FROM pg_stat_activity WHERE application_name = 'pgtrickle locks' AND datname = current_database()"
+
+    def reach(place: str) -> None:
+        if place == "spark-done":
+            monkeypatch.undo()
+            told.run(f"SELECT pg_terminate_backend(pid, 5000) {locks}")
+            with Trickle(told.dsn, spark=told.trickle._spark) as other:
+                assert other.refresh_stream_table("totals").action == "DIFFERENTIAL"
+
+    monkeypatch.setattr(failpoints, "reach", reach)
+    with pytest.raises(StateError) as caught:
+        told.trickle.refresh_stream_table("totals")
+    assert caught.value.code == "PT430"
+    told.check("totals", "NO_DATA")
 
 
 # Stream tables on stream tables

@@ -207,12 +207,13 @@ def mark_refreshed(
     upstream_frontier: str | None = None,
     data_timestamp: datetime,
     full_ms: float | None = None,
+    since: str | None = None,
 ) -> None:
     """The table now equals its query at `frontier`, and what it reads of stream tables at `upstream_frontier`, if that
     is later. `full_ms` is given when it was computed from scratch, which also settles a reinitialisation that was
-    asked for."""
-    _update(
-        conn,
+    asked for. `since`: the frontier that the refresh began with. It is another if the session with the refresh's lock
+    has ended and another refresh came in between, whose changes must not be applied twice."""
+    done = conn.execute(
         "UPDATE pgtrickle.pgt_stream_tables SET frontier = %(frontier)s::pg_snapshot,"
         " upstream_frontier = %(upstream)s::pg_snapshot, data_timestamp = %(at)s,"
         " last_refresh_at = clock_timestamp(), consecutive_errors = 0, last_error = NULL,"
@@ -221,9 +222,16 @@ def mark_refreshed(
         " last_full_ms = coalesce(%(full)s, last_full_ms),"
         " needs_reinit = needs_reinit AND %(full)s::double precision IS NULL,"
         " reinit_reason = CASE WHEN %(full)s::double precision IS NULL THEN reinit_reason END"
-        " WHERE pgt_id = %(pgt_id)s",
-        {"frontier": frontier, "upstream": upstream_frontier, "at": data_timestamp, "full": full_ms, "pgt_id": pgt_id},
+        " WHERE pgt_id = %(pgt_id)s AND frontier::text = coalesce(%(since)s, frontier::text)",
+        {"frontier": frontier, "upstream": upstream_frontier, "at": data_timestamp, "full": full_ms, "pgt_id": pgt_id}
+        | {"since": since},
     )
+    if not done.rowcount:
+        raise StateError(
+            "the stream table was refreshed by another session, or dropped, while this refresh had lost its lock",
+            code="PT430",
+            hint="Nothing to do: the next refresh goes on from there.",
+        )
 
 
 def mark_failed(

@@ -95,6 +95,7 @@ class Account:
             upstream_frontier=upstream_frontier,
             data_timestamp=moment.at,
             full_ms=self._elapsed() if whole else None,
+            since=None if self.stream is None else self.stream.frontier,
         )
         record.finish_refresh(
             writer,

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -26,7 +25,7 @@ from pgtrickle import db
 from pgtrickle.catalog.writer import WAKE_CHANNEL
 from pgtrickle.errors import ServerError
 from pgtrickle.fence import Fence, LeaseLost
-from pgtrickle.scheduler.takeover import end_sessions
+from pgtrickle.scheduler.takeover import OF_CAPTURE, end_sessions
 
 ASK_AGAIN_S: Final = 1.0
 BEAT_S: Final = 1.0
@@ -130,7 +129,7 @@ class Candidate:
         """End what the former leader has left, and note where we may not. The note changes no key."""
         if former is None or former == self.instance:
             return
-        obstacle = end_sessions(self.conn, str(former))
+        obstacle = end_sessions(self.conn, str(former), OF_CAPTURE if purpose == CAPTURE else None)
         if obstacle is not None:
             self.conn.execute(
                 "UPDATE pgtrickle.pgt_leases SET obstacle = %s WHERE role_name = %s AND purpose = %s",
@@ -193,11 +192,6 @@ class Lease:
     def _held(self) -> tuple[list[str], list[str], list[int]]:
         held = [self.fence] if self.capture is None else [self.fence, self.capture]
         return [each.role_name for each in held], [each.purpose for each in held], [each.epoch for each in held]
-
-
-def new_instance() -> str:
-    """What a service calls itself: in the lease, and in the names of its sessions."""
-    return uuid.uuid4().hex[:12]
 
 
 def acquire(

@@ -77,12 +77,11 @@ class Service:
         self._requests = requests
         self._controls = controls
         self._settings: Settings | None = None
-        self._instance = lease.new_instance()
+        self._instance = db.instance()
 
     def run(self) -> None:
         """Serve until told to stop. Raises only what no waiting can mend: the server cannot be reached at the start, or
         its catalog is not one that this program can use."""
-        db.name_instance(self._instance)
         db.connect(self._dsn).close()
         say("service_started", database=db.mask(self._dsn), pid=os.getpid(), instance=self._instance)
         failures = 0

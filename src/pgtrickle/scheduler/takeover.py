@@ -2,25 +2,34 @@
 `lease.py`.
 
 A process that hangs keeps its sessions open, and with them the locks of what it was refreshing and the slot it was
-reading. They are known by the mark that a service puts into the names of its sessions.
+reading. They are known by the name of the process, which is part of their own. A process may serve several roles: only
+sessions of the role at hand are ended, or, for the lease on capture, those of capture.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from typing import Final
 
 import psycopg
 
 from pgtrickle.db import Connection
 from pgtrickle.scheduler.events import say
 
+OF_CAPTURE: Final = ("pgtrickle decoder", "pgtrickle capture")
 
-def end_sessions(conn: Connection, instance: str) -> str | None:
-    """End all sessions of the service of that name in this database; what is in the way, if we may not end some."""
+
+def end_sessions(conn: Connection, instance: str, kinds: Sequence[str] | None = None) -> str | None:
+    """End the sessions of that process in this database: those of our own role, or those of these kinds, whosever they
+    are. What is in the way, if we may not end some."""
+    names = None if kinds is None else [f"{kind} [{instance}]" for kind in kinds]
     sessions = conn.execute(
         "SELECT pid, usename, application_name FROM pg_stat_activity"
-        " WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name LIKE %s",
-        (f"pgtrickle %[{instance}]",),
+        " WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name LIKE %(mark)s"
+        " AND CASE WHEN %(names)s::text[] IS NULL THEN usename = session_user"
+        " ELSE application_name = ANY(%(names)s) END",
+        {"mark": f"pgtrickle %[{instance}]", "names": names},
     ).fetchall()
     ended, refused = [], []
     for pid, role, name in sessions:

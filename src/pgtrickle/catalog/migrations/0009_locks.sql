@@ -65,13 +65,15 @@ COMMENT ON COLUMN pgtrickle.pgt_leaders.connected IS
     'Whether its session is there. Of another role''s session only the pid can be seen.';
 
 -- The session of a service that leads in this database. NULL: none does.
-CREATE OR REPLACE FUNCTION pgtrickle.service_pid() RETURNS integer LANGUAGE sql STABLE AS $$
+CREATE OR REPLACE FUNCTION pgtrickle.service_pid() RETURNS integer
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT l.backend_pid FROM pgtrickle.pgt_leaders AS l
     WHERE l.purpose = 'service' AND l.connected AND l.beats ORDER BY l.taken_at LIMIT 1
 $$;
 
 -- Who leads, since when, and how long ago it last said that it lives; NULL where no service does.
-CREATE FUNCTION pgtrickle.who_leads() RETURNS text LANGUAGE sql STABLE AS $$
+CREATE FUNCTION pgtrickle.who_leads() RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT string_agg(
         pg_catalog.format('a service leads as %s, in session %s, since %s (heartbeat %s s ago)', l.role_name, l.backend_pid,
                           date_trunc('second', l.taken_at), round(extract(epoch FROM l.heartbeat_age)::numeric, 1)),
@@ -80,7 +82,8 @@ CREATE FUNCTION pgtrickle.who_leads() RETURNS text LANGUAGE sql STABLE AS $$
 $$;
 
 -- What is wrong with who leads.
-CREATE FUNCTION pgtrickle.lease_problems() RETURNS TABLE (severity text, detail text) LANGUAGE sql STABLE AS $$
+CREATE FUNCTION pgtrickle.lease_problems() RETURNS TABLE (severity text, detail text)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT 'ERROR', 'no service runs in this database: pgtrickle run'
     WHERE EXISTS (SELECT FROM pgtrickle.pgt_stream_tables)
       AND NOT EXISTS (SELECT FROM pgtrickle.pgt_leaders AS l WHERE l.purpose = 'service' AND l.connected)

@@ -1,0 +1,246 @@
+"""Kills in the middle of refreshes, under constant writes, of the service, Java, Python workers and the server: nothing
+is lost or doubled, in trigger and in WAL mode. A few each in the usual run; twenty each and mode with `-m long`."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psycopg
+import pytest
+from tests.conftest import _server
+from tests.refresh.oracle import differing
+from tests.service.running import Running, running, until
+from tests.service.serving import PATIENCE_S, Served
+from tests.service.test_faults import SPARK, running_below
+
+from pgtrickle import db, embedded
+from pgtrickle.db import statement
+from pgtrickle.errors import ServerError
+
+FEW, MANY = 3, 20
+MODES = {"t": "trigger", "u": "wal"}
+QUERIES = {f"of_{source}": f"SELECT s.id, s.v, d.name FROM {source} s JOIN d ON d.k = s.v % 5" for source in MODES}
+STEPS = ("window-read", "spark-done", "before-commit", "fenced", "after-commit")
+OF_DECODER = ("decoder-copied", "decoder-recorded", "decoder-committed")
+RUNNING = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE status = 'RUNNING'"
+FAILED = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE error LIKE '%%Python worker exited%%'"
+LEFT = """
+SELECT 'running ' || pgt_id FROM pgtrickle.pgt_refresh_history WHERE status = 'RUNNING'
+UNION ALL SELECT 'staging ' || relname FROM pg_class WHERE relname LIKE 'stage\\_%'
+UNION ALL SELECT 'anew ' || action FROM pgtrickle.pgt_refresh_history
+    WHERE action IN ('FULL', 'REINITIALIZE') AND initiated_by <> 'INITIAL'
+UNION ALL SELECT 'failed ' || pgt_name FROM pgtrickle.pgt_stream_tables WHERE consecutive_errors > 0
+UNION ALL SELECT 'mode ' || cdc_mode FROM pgtrickle.pgt_change_tracking
+    WHERE source_relid = 'u'::regclass AND cdc_mode <> 'WAL'
+"""
+
+
+class Writer:
+    """Writes to one of the sources all the time, over a new session whenever the server was killed."""
+
+    def __init__(self, dsn: str, seed: int) -> None:
+        self.source = "t"
+        self._dsn, self._random = dsn, random.Random(seed)
+        self._stop = threading.Event()
+        self._failures: list[BaseException] = []
+        self._thread = threading.Thread(target=self._write, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(60)
+        assert not self._failures, self._failures
+
+    def _write(self) -> None:
+        while not self._stop.is_set():
+            try:
+                with db.connect(self._dsn) as conn:
+                    while not self._stop.wait(0.05):
+                        self._change(conn)
+            except (ServerError, psycopg.OperationalError):  # killed with the server
+                time.sleep(0.1)
+            except BaseException as error:  # noqa: BLE001 - raised by `stop`
+                self._failures.append(error)
+                return
+
+    def _change(self, conn: db.Connection) -> None:
+        source, pick = self.source, self._random.randint(1, 500)
+        with conn.transaction(force_rollback=pick % 10 == 0):
+            conn.execute(statement(f"INSERT INTO {source} VALUES ({pick}, {pick})"))
+            conn.execute(statement(f"UPDATE {source} SET v = v + 1 WHERE id = {pick // 2}"))
+            conn.execute(statement(f"DELETE FROM {source} WHERE id = {pick // 3}"))
+
+
+@dataclass
+class Field:
+    """A server that may be killed, with a service at work on it that is started again when it was."""
+
+    server: embedded.Server
+    directory: Path
+    service: Running
+    counted: dict[str, int] = field(default_factory=dict)
+    """Kills by victim, mode, and whether a refresh or the decoder was known to be in the middle."""
+
+    @property
+    def failpoint(self) -> Path:
+        return self.directory / "failpoint"
+
+    @contextmanager
+    def asking(self) -> Iterator[Served]:
+        found = Served(self.server.dsn, self.service)
+        try:
+            yield found
+        finally:
+            found.conn.close()
+
+    def start(self) -> None:
+        self.failpoint.write_text("")
+        log = self.directory / f"service-{len(list(self.directory.glob('service-*')))}.log"
+        self.service = Running(self.server.dsn, log, {"PGTRICKLE_FAILPOINT": f"@{self.failpoint}"})
+
+    def until(self, holds: Callable[[], object]) -> None:
+        until(holds, lambda: self.service.log[-6000:], PATIENCE_S)
+
+    def hang_at(self, step: str) -> None:
+        """Have the service stop there, in the middle."""
+        self.failpoint.write_text(f"stop:{step}")
+        stat = Path(f"/proc/{self.service.process.pid}/stat")
+        self.until(lambda: stat.read_text().rsplit(")", 1)[1].split()[0] == "T")
+
+    def go_on(self) -> None:
+        self.failpoint.write_text("")
+        self.service.signal(signal.SIGCONT)
+
+    def one(self, query: str) -> int:
+        with db.connect(self.server.dsn) as conn:
+            return int(str(db.scalar(conn, query)))
+
+    def count(self, victim: str, source: str, where: str) -> None:
+        key = f"{victim}, {MODES[source]}, {where}"
+        self.counted[key] = self.counted.get(key, 0) + 1
+
+
+@pytest.fixture(scope="module")
+def field_of_kills(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Field]:
+    directory = tmp_path_factory.mktemp("kills")
+    (directory / "failpoint").write_text("")
+    with _server(18) as server, running(server.dsn, directory, failpoint=f"@{directory / 'failpoint'}") as first:
+        made = Field(server, directory, first)
+        with made.asking() as here:
+            here.run(
+                "CREATE TABLE d (k int PRIMARY KEY, name text)",
+                "INSERT INTO d SELECT g, 'n' || g FROM generate_series(0, 4) AS g",
+            )
+            for source, mode in MODES.items():
+                here.run(f"CREATE TABLE {source} (id int, v int)", f"ALTER TABLE {source} REPLICA IDENTITY FULL")
+                here.run(f"INSERT INTO {source} SELECT g, g FROM generate_series(1, 500) AS g")
+                call = "create_stream_table(%s, %s, schedule => '1s', cdc_mode => %s, refresh_mode => 'DIFFERENTIAL')"
+                here.ask(call, f"of_{source}", QUERIES[f"of_{source}"], mode)
+            mode_of_u = "SELECT cdc_mode FROM pgtrickle.pgt_change_tracking WHERE source_relid = 'u'::regclass"
+            here.until(lambda: here.one(mode_of_u) == "WAL", "u is captured from the WAL")
+        try:
+            yield made
+        finally:
+            made.go_on()
+            if made.service is not first and made.service.process.poll() is None:
+                made.service.kill()
+
+
+def the_service(at: Field, source: str, step: str | None, pause_s: float) -> None:
+    if step is None:
+        time.sleep(pause_s)
+        at.count("service", source, "in a refresh" if at.one(RUNNING) else "at any time")
+        at.service.kill()
+    else:
+        at.failpoint.write_text(step)
+        assert at.service.process.wait(PATIENCE_S) == -signal.SIGKILL, at.service.log[-6000:]
+        at.count("service", source, f"at {step}")
+    at.start()
+
+
+def java(at: Field, source: str, step: str | None, pause_s: float) -> None:
+    """Also while it starts: after a random pause it may just do so."""
+    if step is not None:
+        at.hang_at(step)
+    at.until(lambda: running_below(at.service.process.pid, SPARK))
+    if step is None:
+        time.sleep(pause_s)
+    where = f"at {step}" if step else "in a refresh" if at.one(RUNNING) else "at any time"
+    for pid in running_below(at.service.process.pid, SPARK):
+        os.kill(pid, signal.SIGKILL)
+        at.count("java", source, where)
+    at.go_on()
+
+
+def a_worker(at: Field, source: str, step: str | None, pause_s: float) -> None:
+    """It kills itself as its task begins: no pause finds one at work so surely."""
+    before = at.one(FAILED)
+    at.failpoint.write_text("task-begun")
+    at.until(lambda: at.one(FAILED) > before)
+    at.failpoint.write_text("")
+    at.count("worker", source, "in its task")
+
+
+def the_server(at: Field, source: str, step: str | None, pause_s: float) -> None:
+    """By killing one of its sessions' processes: all others end, and it recovers as from a crash."""
+    if step is None:
+        time.sleep(pause_s)
+    else:
+        at.hang_at(step)
+    with db.connect(at.server.dsn) as conn:
+        inside = db.scalar(conn, RUNNING)
+        os.kill(conn.info.backend_pid, signal.SIGKILL)
+    at.count("server", source, f"at {step}" if step else "in a refresh" if inside else "at any time")
+    at.until(lambda: _answers(at.server.dsn))
+    at.go_on()
+
+
+def _answers(dsn: str) -> bool:
+    try:
+        db.connect(dsn).close()
+    except ServerError:
+        return False
+    return True
+
+
+VICTIMS = (the_service, java, a_worker, the_server)
+Victim = Callable[[Field, str, str | None, float], None]
+
+
+def kill_again_and_again(at: Field, victim: Victim, times: int) -> None:
+    """So often in each mode: by turns at a step of a refresh, and at a random moment."""
+    chance = random.Random(times)
+    writer = Writer(at.server.dsn, times)
+    try:
+        for number in range(times):
+            for source in MODES:
+                writer.source = source
+                steps = STEPS + OF_DECODER if source == "u" else STEPS
+                step = steps[number // 2 % len(steps)] if number % 2 == 0 else None
+                victim(at, source, step, chance.uniform(0.0, 1.5))
+    finally:
+        writer.stop()
+    with at.asking() as here:
+        here.until(lambda: not any(differing(here.conn, name, query) for name, query in QUERIES.items()), "equal")
+        here.until(lambda: here.rows(LEFT) == [], lambda: here.rows(LEFT))
+    assert '"traceback":' not in at.service.log
+    print(dict(sorted(at.counted.items())))
+
+
+@pytest.mark.parametrize("victim", VICTIMS, ids=lambda victim: victim.__name__)
+def test_a_few_kills(field_of_kills: Field, victim: Victim) -> None:
+    kill_again_and_again(field_of_kills, victim, FEW)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("victim", VICTIMS, ids=lambda victim: victim.__name__)
+def test_many_kills(field_of_kills: Field, victim: Victim) -> None:
+    kill_again_and_again(field_of_kills, victim, MANY)
