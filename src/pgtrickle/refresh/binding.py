@@ -128,6 +128,8 @@ def _under_present_names(compile: Compile, stream: StreamTable, known: Mapping[i
     by_name = {(each.schema, each.name): each for each in known.values()}
     meant = {each.oid: each for table in _tables(tree) if (each := by_name.get((table.db, table.name))) is not None}
     gone = [each for each in meant.values() if each.now is None]
+    if "::regclass" in stream.normalized_query:  # a name within a literal, which we would not find
+        raise _other_relations(stream, [each for each in meant.values() if not each.keeps_its_name])
     if gone or len(meant) != len({(table.db, table.name) for table in _tables(tree)}):
         raise _other_relations(stream, gone)
     for table in _tables(tree):

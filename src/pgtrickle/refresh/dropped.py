@@ -27,13 +27,10 @@ _NEVER = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The stream tables that were removed, by name, and why the capture of sources still stands, if it does."""
+    """The stream tables that were removed, by name, and what could not be removed yet, each with the reason."""
 
     tables: tuple[str, ...] = ()
-    left: str | None = None
-
-    def __bool__(self) -> bool:
-        return bool(self.tables) or self.left is not None
+    left: tuple[str, ...] = ()
 
 
 def look(connection: Connection) -> Removed:
@@ -41,10 +38,19 @@ def look(connection: Connection) -> Removed:
     if not _may_change(connection):
         return Removed()
     record.follow_names(connection)
-    removed = [str(stream) for stream in catalog.dropped(connection) if _remove(connection, stream)]
+    removed, left = list[str](), list[str]()
+    for stream in catalog.dropped(connection):
+        try:
+            if _remove(connection, stream):
+                removed.append(str(stream))
+        except psycopg.Error as error:  # one that cannot be removed now holds up no other, nor who looks
+            if connection.broken:
+                raise
+            left.append(f"{stream}: {error.diag.message_primary}")
     unused = catalog.unused_sources(connection)
-    left = _stop_capture(connection, unused) if unused else None
-    return Removed(tuple(removed), left)
+    if unused and (reason := _stop_capture(connection, unused)) is not None:
+        left.append(reason)
+    return Removed(tuple(removed), tuple(left))
 
 
 def _may_change(connection: Connection) -> bool:

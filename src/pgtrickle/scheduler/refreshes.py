@@ -168,8 +168,8 @@ class Refreshes:
         found = dropped.look(conn)
         if found.tables:
             say("stream_table_dropped", logging.WARNING, tables=list(found.tables))
-        if found.left is not None:
-            say("capture_left", logging.WARNING, reason=found.left)
+        if found.left:
+            say("stream_table_not_removed", logging.WARNING, left=list(found.left))
 
     def _learn(self, conn: db.Connection, populated: Collection[int], settings: Settings) -> Known:
         """What the catalog says; the groups are worked out, and stored, only when that has changed. A table that is not
