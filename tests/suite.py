@@ -35,6 +35,7 @@ HEAVY = (
     "tests/steps/test_spark.py",
     "tests/tpch/test_tpch.py",
     "tests/service/test_killed.py",
+    "tests/refresh/test_ticks.py",
     "tests/service/test_capture.py",
     "tests/service/test_faults.py",
     "tests/service/test_life.py",
