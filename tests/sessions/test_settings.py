@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 
 from pgtrickle import db
@@ -233,3 +234,43 @@ def test_a_function_that_needs_a_path_says_so(database18: str, spark: SparkSessi
             admin.execute("ALTER FUNCTION public.calls(int) SET search_path = public")
         trickle.create_stream_table("st", "SELECT calls(id) AS c FROM t")
         assert trickle.verify("st")[0].equal
+
+
+def test_members_that_commit_together_have_each_their_own(database18: str, spark: SparkSession) -> None:
+    """An atomic diamond, and a circle: several tables in one transaction, defined in three time zones."""
+    zones = ["Asia/Tokyo", "America/New_York", "UTC"]
+    arms = "SELECT id, at::text AS t FROM e"
+    with psycopg.connect(database18, autocommit=True) as user:
+        user.execute("CREATE TABLE e (id int PRIMARY KEY, at timestamptz)")
+        user.execute("INSERT INTO e VALUES (1, '2024-06-30 22:30:00+00')")
+
+        def trickle(zone: str) -> Trickle:
+            options = f"-cTimeZone={zone} -cpg_trickle.allow_circular=on"
+            return Trickle(make_conninfo(database18, options=options), spark=spark)
+
+        ends = "SELECT l.id, l.t AS l, r.t AS r, e.at::text AS t FROM l JOIN r USING (id) JOIN e USING (id)"
+        for zone, (name, query) in zip(zones, {"l": arms, "r": arms, "ends": ends}.items(), strict=True):
+            with trickle(zone) as defining:
+                defining.create_stream_table(name, query, refresh_mode="DIFFERENTIAL")
+        either = "SELECT at::text AS t FROM e UNION SELECT t FROM {}"
+        for zone, name, reads in ((zones[0], "a", None), (zones[1], "b", "a"), (zones[0], "a", "b")):
+            with trickle(zone) as defining:
+                if name == "a" and reads == "b":
+                    defining.alter_stream_table(name, query=either.format(reads))
+                else:
+                    query = either.format(reads) if reads else "SELECT at::text AS t FROM e UNION SELECT 'none'"
+                    defining.create_stream_table(name, query, refresh_mode="DIFFERENTIAL")
+        user.execute("INSERT INTO e VALUES (2, '2024-12-31 23:30:00+00')")
+        with trickle("Europe/Berlin") as anyone:
+            assert anyone.refresh_stream_table("ends").action == "DIFFERENTIAL"
+            anyone.refresh_stream_table("a")
+        shown = {zone: times(user, zone) for zone in zones}
+        assert set(user.execute("SELECT l, r, t FROM ends")) == set(zip(*(shown[zone] for zone in zones), strict=True))
+        for name in ("a", "b"):
+            found = {t for (t,) in user.execute(f"SELECT t FROM {name}".encode())}
+            assert found == {*shown[zones[0]], *shown[zones[1]]}, name
+
+
+def times(conn: psycopg.Connection, zone: str) -> list[str]:
+    conn.execute("SELECT set_config('TimeZone', %s, false)", (zone,))
+    return [str(t) for (t,) in conn.execute("SELECT at::text FROM e ORDER BY id")]
