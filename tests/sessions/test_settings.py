@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -13,8 +15,11 @@ from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 
 from pgtrickle import db
+from pgtrickle.answers import STORED
 from pgtrickle.api import Trickle
 from pgtrickle.capture.modes import Mode
+from pgtrickle.catalog import reader
+from pgtrickle.catalog.install import MIGRATIONS, install
 from pgtrickle.errors import QueryError, SessionWarning, StateError
 from pgtrickle.scheduler import requests
 from tests.wal.moving import moving
@@ -274,3 +279,21 @@ def test_members_that_commit_together_have_each_their_own(database18: str, spark
 def times(conn: psycopg.Connection, zone: str) -> list[str]:
     conn.execute("SELECT set_config('TimeZone', %s, false)", (zone,))
     return [str(t) for (t,) in conn.execute("SELECT at::text FROM e ORDER BY id")]
+
+
+def test_a_table_of_before_takes_those_of_the_session_that_upgrades(database18: str, tmp_path: Path) -> None:
+    for file in MIGRATIONS.glob("*.sql"):
+        if file.name < next(MIGRATIONS.glob("*_sessions.sql")).name:
+            shutil.copy(file, tmp_path)
+    put(database18, {"TimeZone": "Asia/Tokyo"})
+    with db.connect(database18) as conn:
+        install(conn, directory=tmp_path)
+        conn.execute(
+            "INSERT INTO pgtrickle.pgt_stream_tables (pgt_relid, pgt_schema, pgt_name, defining_query,"
+            " normalized_query, refresh_mode, effective_mode, search_path)"
+            " VALUES (1, 'public', 'st', '', '', 'AUTO', 'FULL', '')"
+        )
+        install(conn)
+        (found,) = reader.list_tables(conn)
+    assert found.settings["TimeZone"] == "Asia/Tokyo"
+    assert set(found.settings) >= set(STORED)
