@@ -121,8 +121,8 @@ def prepare_session(conn: Connection) -> None:
         conn.execute(statement(each))
 
 
-def session_sql() -> tuple[str, ...]:
-    """The statements that do it, for any driver. The path comes first: no other statement runs under the login's."""
+def session_sql() -> tuple[str, str]:
+    """The two statements that do it, for any driver. The path comes first: nothing else runs under the login's."""
     return (f"SET search_path = {OWN_PATH}", _pinning(PINNED))
 
 

@@ -11,6 +11,7 @@ from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.db import Connection
 from pgtrickle.delta.differentiate import differentiate
 from pgtrickle.delta.explain import plan as delta_text
+from pgtrickle.query import meaning
 from pgtrickle.query.compile import compile_query
 from pgtrickle.query.explain import tree as tree_text
 from pgtrickle.refresh import facts as ask
@@ -32,6 +33,7 @@ def explain_query(connection: Connection, query: str) -> str:
     """How the query would be maintained, or why only FULL refreshes can."""
     with connection.transaction():
         compiled = compile_query(connection, query)
+        meaning.require_same(connection, query, db.caller(connection))
         prepared = prepare(connection, 0, "", "query", compiled)
     if compiled.tree is None:
         return f"refresh mode\n  FULL: {compiled.refusal}\n"

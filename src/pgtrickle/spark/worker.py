@@ -68,8 +68,10 @@ def _connection(dsn: str) -> adbc.Connection:
         return _kept[dsn]
     connection = adbc.connect(db.own_path_dsn(dsn), autocommit=True)  # which asks for the server's types by itself
     with connection.cursor() as cursor:
-        for statement in db.session_sql():
-            cursor.execute(statement)
+        path, pinned = db.session_sql()
+        cursor.execute(path)
+        cursor.execute(pinned)
+        cursor.fetchall()
         # DDL may wait for the refresh's reader, which waits for us: PostgreSQL does not see that circle
         cursor.execute(f"SET lock_timeout = '{db.LOCK_TIMEOUT}'")
         cursor.execute(f"SET join_collapse_limit = {AT_ONCE}")
@@ -85,6 +87,7 @@ def _use(cursor: adbc.Cursor, dsn: str, settings: Mapping[str, str]) -> None:
         _in_effect.pop(dsn, None)
         calls = (SQL("pg_catalog.set_config({}, {}, false)").format(*pair) for pair in wanted.items())
         cursor.execute(SQL("SELECT {}").format(SQL(", ").join(calls)).as_string(None))
+        cursor.fetchall()
         _in_effect[dsn] = wanted
 
 
