@@ -244,6 +244,7 @@ class Refresh(Account):
         """Whether PostgreSQL, asked again, finds other objects for the names in the query."""
         aside = self.connections.aside
         with aside.transaction():
+            db.execute(aside, f"SET LOCAL lock_timeout = '{db.LOCK_TIMEOUT}'")  # whoever waits for us is in our way
             accept = confirmed(aside, stream)
             again = analyze(aside, stream.defining_query, search_path=stream.search_path, accept=accept)
         return again.dependencies != prepared.compiled.analysis.dependencies
