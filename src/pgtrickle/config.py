@@ -89,6 +89,18 @@ class Settings:
     buffer_growth_warning_rows: int = _setting(
         1_000_000, "Changes waiting in one source's buffer that raise an alert.", unit="rows", least=1
     )
+    audit_interval: int = _setting(
+        0,
+        "Time between two audits, each of which compares a sample of one stream table with its query; 0: none.",
+        unit="s",
+        least=0,
+    )
+    audit_sample: int = _setting(
+        16, "An audit compares one row in so many, the next audit of the table the next ones; 1: all.", least=1
+    )
+    audit_timeout: int = _setting(
+        60, "Longest time an audit may take; it evaluates the whole query.", unit="s", least=1
+    )
     enforce_backpressure: bool = _setting(True, "Whether sources go back to triggers when the slot lags too far.")
     wal_backpressure_critical_bytes: int = _setting(
         1 << 30, "Slot lag at which sources go back to triggers.", unit="bytes", least=1

@@ -110,4 +110,4 @@ def test_what_postgresql_refuses_is_no_traceback(call: Call, shop: str) -> None:
     assert made.exit_code == 0
     told = call("verify", "ratio")
     assert told.exit_code == 1
-    assert told.stderr.startswith("error: public.ratio: PT340: PostgreSQL refused: division by zero")
+    assert told.stderr.startswith("error: public.ratio: PT343: PostgreSQL refused: division by zero")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import psycopg
 import pytest
 from psycopg import sql
@@ -9,10 +11,11 @@ from psycopg.conninfo import make_conninfo
 
 from pgtrickle import db, embedded
 from pgtrickle.capture import eligibility, handover, slot, steer, triggers
+from pgtrickle.capture.decoder import Decoder
 from pgtrickle.capture.modes import Mode, Step
 from pgtrickle.catalog.install import install
 from pgtrickle.config import Settings
-from pgtrickle.errors import Unsupported
+from pgtrickle.errors import StateError, Unsupported
 
 from .world import World, decoding, table_of, world
 
@@ -130,3 +133,29 @@ def test_a_database_in_another_encoding_stays_with_triggers(server18: embedded.S
                 assert (found.code, found.reason) == ("PT273", f"the encoding of the database is {encoding}")
         finally:
             admin.execute(sql.SQL("DROP DATABASE {}").format(name))
+
+
+def test_a_slot_moved_on_by_hand(made18: World) -> None:
+    """While the decoder is away: what the slot passed over never comes, and it counts as lost."""
+    with decoding(made18):
+        to_wal(made18)
+        made18.conn.execute("INSERT INTO t VALUES (1, 1)")
+        made18.await_decoder()
+        made18.frontier = made18.now()
+    assert made18.pending().captured, "a decoder that ended is no loss"
+    made18.conn.execute("INSERT INTO t VALUES (2, 2)")
+    made18.conn.execute("SELECT pg_replication_slot_advance(pgtrickle.slot_name(), pg_current_wal_lsn())")
+    assert not made18.pending().captured
+    name = slot.name(made18.conn)
+    with pytest.raises(StateError, match="by another hand") as caught:
+        Decoder(made18.dsn, name, name).run(threading.Event())
+    assert caught.value.code == "PT351"
+    (found,) = steer.steer(made18.conn, Settings())
+    assert (found.decision.step, made18.mode()) == (Step.FALL_BACK_LOSSY, Mode.TRIGGER)
+    with decoding(made18):
+        to_wal(made18)
+        made18.frontier = made18.now()
+        made18.conn.execute("INSERT INTO t VALUES (3, 3)")
+        made18.await_decoder()
+        assert made18.pending().captured
+        assert made18.pending().changes == 1

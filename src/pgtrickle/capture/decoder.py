@@ -78,16 +78,18 @@ class Decoder:
     def run(self, stop: threading.Event) -> None:
         """Decode until `stop` is set. Whatever ends it otherwise is recorded in `pgt_decoder`, and raised."""
         sink = Sink(self._dsn, self._slot, self._publication, self._fence)
+        run: _Run | None = None
         try:
             with ReplicationConnection(self._dsn) as stream:
-                _Run(stream, sink, stop).run(self._slot, self._publication)
+                run = _Run(stream, sink, stop)
+                run.run(self._slot, self._publication)
         except BaseException as error:
             try:
-                sink.end(error)
+                sink.end(error, told_lsn=0 if run is None else run.told)
             except (Error, psycopg.Error) as second:
                 error.add_note(f"and it could not be recorded: {second}")
             raise
-        sink.end()
+        sink.end(told_lsn=run.told)
 
 
 class _Run:
@@ -131,6 +133,12 @@ class _Run:
         if self._transaction is None and self._pending:
             self._commit()
         self._stream.confirm(self._confirmed)
+        self._told = self._confirmed
+
+    @property
+    def told(self) -> int:
+        """How far the server may have been told that we are."""
+        return max(self._told, self._confirmed)
 
     def _require_same_server(self) -> None:
         """A server restored from a backup writes its WAL positions again, with other content."""

@@ -196,8 +196,9 @@ class Sink:
         self._require_ours(updated.rowcount == 1)
         self._conn.commit()
 
-    def end(self, error: BaseException | None = None) -> None:
+    def end(self, error: BaseException | None = None, *, told_lsn: int = 0) -> None:
         """End the session, which undoes what is not committed, and record why: an error, or that we were told to.
+        And how far we told the server that we are: whoever else moves the slot from there loses changes.
 
         Another session records it: ours may be what failed, or in the middle of a COPY.
         """
@@ -209,9 +210,9 @@ class Sink:
         status, text = ("STOPPED", None) if error is None else ("ERROR", f"{type(error).__name__}: {error}")
         with db.connect(self._dsn, application_name="pgtrickle decoder") as conn:
             conn.execute(
-                "UPDATE pgtrickle.pgt_decoder SET status = %s, error = %s, updated_at = clock_timestamp()"
-                " WHERE slot_name = %s AND pid = %s",
-                (status, text, self._slot, self._pid),
+                "UPDATE pgtrickle.pgt_decoder SET status = %s, error = %s, updated_at = clock_timestamp(),"
+                " confirmed_lsn = greatest(confirmed_lsn, %s::pg_lsn) WHERE slot_name = %s AND pid = %s",
+                (status, text, format_lsn(told_lsn), self._slot, self._pid),
             )
             if self._refused is not None:
                 conn.execute(
@@ -219,7 +220,21 @@ class Sink:
                     (format_lsn(self._reached_lsn), self._refused),
                 )
 
+    def _require_unmoved(self) -> None:
+        """While no one reads a slot, anyone may move it on by hand; what it passes over then never comes."""
+        row = self._conn.execute(
+            "SELECT moved_by_hand, confirmed_flush_lsn::text FROM pgtrickle.pgt_slot WHERE slot_name = %s",
+            (self._slot,),
+        ).fetchone()
+        if row is not None and row[0]:
+            raise StateError(
+                f"the slot {self._slot} was moved on to {row[1]} by another hand: changes before that are lost",
+                code="PT351",
+                hint="Nothing to do: the sources go back to triggers, their stream tables are computed anew.",
+            )
+
     def _take_over(self, publication: str) -> tuple[int, int, int]:
+        self._require_unmoved()
         row = self._conn.execute(
             "INSERT INTO pgtrickle.pgt_decoder AS d (slot_name, publication, status, pid)"
             " VALUES (%s, %s, 'STARTING', %s) ON CONFLICT (slot_name) DO UPDATE SET publication = excluded.publication,"

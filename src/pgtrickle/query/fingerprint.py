@@ -1,11 +1,12 @@
 """A hash of what a compiled query depends on, to notice DDL since: one catalog query, cheap enough for each refresh.
 
-    core . options . rows . files        each a hash
+    core . options . rows . files . names        each a hash
 
 `core` is what the answer depends on. The others tell DDL that was undone: two columns may have swapped names for a
 while, or all values been rewritten under the same type, and only the transaction that last touched a column's row in
 the catalog shows it (`rows`). That row changes by harmless DDL too (SET NOT NULL, SET STATISTICS, GRANT), which shows
-in `options`; `files` are those the tables are stored in, which VACUUM FULL changes and nothing else with it.
+in `options`; `files` are those the tables are stored in, which VACUUM FULL changes and nothing else with it. `names`
+are functions, operators and casts beside those in use: with another of these, a name may mean something else.
 
 Called by the refresh plan with the `Dependencies` that were stored when the query was compiled.
 """
@@ -63,7 +64,7 @@ WITH RECURSIVE source AS (
     SELECT 'core', jsonb_build_array('object', o.classid, o.objid, o.objsubid, o.name, o.type, o.definition)
     FROM pgtrickle.object_shapes(%%(classes)s::oid[], %%(objects)s::oid[], %%(parts)s::int[]) o
     UNION ALL
-    SELECT 'core', jsonb_build_array('casts', pgtrickle.object_casts(%%(objects)s::oid[]))
+    SELECT 'names', pgtrickle.object_names(%%(classes)s::oid[], %%(objects)s::oid[])
     UNION ALL
     SELECT 'core', jsonb_build_array('text', text) FROM unnest(%%(texts)s::text[]) AS text
     UNION ALL
@@ -74,7 +75,7 @@ WITH RECURSIVE source AS (
     SELECT part, md5(string_agg(md5(text::text), '' ORDER BY md5(text::text))) AS hash FROM line GROUP BY part
 )
 SELECT string_agg(coalesce(h.hash, ''), '.' ORDER BY p.place)
-FROM unnest('{core,options,rows,files}'::text[]) WITH ORDINALITY p(part, place) LEFT JOIN hashed h USING (part)
+FROM unnest('{core,options,rows,files,names}'::text[]) WITH ORDINALITY p(part, place) LEFT JOIN hashed h USING (part)
 """
 
 
@@ -100,11 +101,16 @@ def fingerprint(conn: psycopg.Connection[Any], dependencies: Dependencies) -> st
 
 
 def still_holds(stored: str | None, found: str) -> bool:
-    """Whether a plan made when the fingerprint was `stored` still holds, now that it is `found`."""
+    """Whether a plan made when the fingerprint was `stored` still holds, now that it is `found`, names aside."""
     if stored == found:
         return True
     before, now = (stored or "").split("."), found.split(".")
     if len(before) != len(now) or before[0] != now[0]:
         return False
-    options, rows, files = (was == is_ for was, is_ in zip(before[1:], now[1:], strict=True))
+    options, rows, files = (was == is_ for was, is_ in zip(before[1:4], now[1:4], strict=True))
     return rows or (files and not options)
+
+
+def same_names(stored: str | None, found: str) -> bool:
+    """Whether names cannot mean anything else by now. If not, what they mean has to be asked."""
+    return (stored or "").rpartition(".")[2] == found.rpartition(".")[2]

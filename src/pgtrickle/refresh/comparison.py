@@ -2,7 +2,7 @@
 
 `=` holds 1.0 and 1.00, 0.0 and -0.0, '1 month' and '30 days' for the same; a reader of the table does not. A query may
 leave open which of the equal values it shows (the key of a group, a minimum), so the two are counted apart. Called by
-`verify.py` and `audit.py`.
+`verify.py`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Differences:
 
 def compare(conn: Connection, stream: StreamTable, view: sql.Composable, share: Share | None = None) -> Differences:
     """What the stream table has otherwise than the view, in the caller's transaction. The view is evaluated once, as a
-    refresh does it: under our own search path."""
+    refresh does it: under our own search path. With a `share`, nothing if that share of the rows is equal."""
     place = Scratch(conn)
     before = place.search_path()
     place.use_search_path(OWN_PATH)
@@ -66,13 +66,12 @@ def _differences(conn: Connection, stream: StreamTable, share: Share | None) -> 
     image = sql.SQL("ROW({})::text").format(sql.SQL(", ").join(names))
     rows = sql.SQL("SELECT * FROM ({}) AS both_of_them").format(both)
     if share is not None:
-        part = sql.SQL(" WHERE (pg_catalog.hashtextextended({}, 0) & 9223372036854775807) % {} = {}")
-        rows += part.format(image, sql.Literal(share[0]), sql.Literal(share[1]))
+        part = sql.SQL(" WHERE (hashtextextended({}, 0) & 9223372036854775807) % {} = {}")
+        some = rows + part.format(image, sql.Literal(share[0]), sql.Literal(share[1]))
+        if _totals(conn, some, [image]) == (0, 0):
+            return Differences(0, 0, 0)
+    # Of all rows: equal values that look different are in different shares, and would count as missing and extra.
     missing, extra = _totals(conn, rows, [image])
-    if (missing, extra) == (0, 0):
-        return Differences(0, 0, 0)
-    if share is not None:  # values that look different are in different shares: `=` says nothing of a share
-        return Differences(missing, extra, 0)
     try:
         with conn.transaction():
             by_value = _totals(conn, rows, _keys(conn, expected))

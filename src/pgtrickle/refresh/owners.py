@@ -30,7 +30,7 @@ LEFT JOIN pgtrickle.pgt_used_objects AS u
 WHERE c.oid = %(relid)s AND s.code AND NOT pg_catalog.pg_has_role(s.owner, c.relowner, 'USAGE')
   AND u.shape IS DISTINCT FROM pg_catalog.jsonb_strip_nulls(
       pg_catalog.jsonb_build_object('name', s.name, 'type', s.type, 'definition', s.definition))
-ORDER BY 1 LIMIT 1
+ORDER BY 1
 """
 
 
@@ -63,11 +63,12 @@ def require_confirmed(connection: Connection, stream: StreamTable, dependencies:
             "objects": [objid for _, objid, _ in addresses],
             "parts": [part for _, _, part in addresses],
         },
-    ).fetchone()
-    if found is not None:
-        title, new, owner, table_owner = found
+    ).fetchall()
+    if found:
+        told = ", ".join(
+            f"{title} ({'new' if new else 'changed'}, belongs to {owner})" for title, new, owner, _ in found
+        )
         raise WaitsForOwner(
-            f"{title}, which {stream} uses, is {'new' if new else 'changed'} and belongs to {owner}, "
-            f"who has not all rights of {table_owner}: it is not used before {table_owner} says so",
-            hint=f"Look at it, then alter {stream} with its query, which may be the same.",
+            f"{stream} would run code that someone without all rights of {found[0][3]} made or changed: {told}",
+            hint=f"Look at it; as {found[0][3]}, alter {stream} with its query, which may be the same.",
         )

@@ -26,7 +26,8 @@ from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.errors import Error, Refused, StateError
 from pgtrickle.model import Table
-from pgtrickle.query.fingerprint import fingerprint, still_holds
+from pgtrickle.query.analyze import analyze
+from pgtrickle.query.fingerprint import fingerprint, same_names, still_holds
 from pgtrickle.query.shadow import NotShadowed
 from pgtrickle.refresh import facts as ask
 from pgtrickle.refresh.account import OTHER_GROUP, Account, notify
@@ -34,6 +35,7 @@ from pgtrickle.refresh.decide import Action, Circumstances, Decision, SourceChan
 from pgtrickle.refresh.define import redefine
 from pgtrickle.refresh.failure import ValueProblem, as_ours, known_failures
 from pgtrickle.refresh.group import Group, sources_of
+from pgtrickle.refresh.owners import confirmed
 from pgtrickle.refresh.plan import is_small, plan_delta, plan_full, result_columns
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.result import RefreshResult
@@ -232,10 +234,21 @@ class Refresh(Account):
                 str(table) for table in prepared.sources if table.oid in pending and pending[table.oid].truncated
             ]
             return f"{', '.join(truncated)} was truncated or altered" if truncated else CHANGED
+        if not same_names(stream.source_fingerprint, found[-1]) and self._means_otherwise(stream, prepared):
+            return CHANGED
         if found[-1] != stream.source_fingerprint:
             record.set_fingerprint(self.connections.aside, self.pgt_id, found[-1])
         lost = [str(table) for table in prepared.sources if table.oid in pending and not pending[table.oid].captured]
         return f"changes of {', '.join(lost)} were not captured for a time" if lost else None
+
+    def _means_otherwise(self, stream: StreamTable, prepared: Prepared) -> bool:
+        """Whether PostgreSQL, asked again, finds other objects for the names in the query."""
+        aside = self.connections.aside
+        with aside.transaction():
+            db.execute(aside, f"SET LOCAL lock_timeout = '{db.LOCK_TIMEOUT}'")  # whoever waits for us is in our way
+            accept = confirmed(aside, stream)
+            again = analyze(aside, stream.defining_query, search_path=stream.search_path, accept=accept)
+        return again.dependencies != prepared.compiled.analysis.dependencies
 
     @contextmanager
     def snapshot(self, lockable: Collection[Table]) -> Iterator[Moment]:

@@ -5,7 +5,8 @@
     what they were is not known    ▶ refreshed first, then the text over the sources as they are
     FULL mode, or never filled     ▶ the text over the sources as they are: a stale table differs
 
-Of what a refresh is made of, only the frontier and the window's changes are used here. Called by `api.py`.
+Of what a refresh is made of, only the frontier and the window's changes are used here. Called by
+`api.py`, and for samples by `scheduler/audit.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from pgtrickle.query.fingerprint import fingerprint, still_holds
 from pgtrickle.query.scratch import Scratch
 from pgtrickle.query.shadow import NotShadowed
 from pgtrickle.refresh.binding import compile_bound
-from pgtrickle.refresh.comparison import Differences, compare
+from pgtrickle.refresh.comparison import Differences, Share, compare
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.decide import Action
 from pgtrickle.refresh.earlier import as_they_were
@@ -115,18 +116,37 @@ def _is_outdated(aside: Connection, stream: StreamTable) -> bool:
         return not still_holds(stream.source_fingerprint, fingerprint(aside, analysis.dependencies))
 
 
-def _at_its_snapshot(connections: Connections, stream: StreamTable, patience_s: float | None = None) -> Verification:
+def sampled(connections: Connections, stream: StreamTable, share: Share, timeout_s: float) -> Verification | None:
+    """Compares a share of the rows, and all if that differs; None if it cannot be known for now. Waits for nothing and
+    refreshes nothing. The query is evaluated as a whole, within the time given (psycopg.errors.QueryCanceled)."""
+    if _is_outdated(connections.aside, stream):
+        return None
+    try:
+        return _at_its_snapshot(connections, stream, share=share, timeout_s=timeout_s)
+    except (_TakesPatience, _UnknownThen):
+        return None
+
+
+def _at_its_snapshot(
+    connections: Connections,
+    stream: StreamTable,
+    patience_s: float | None = None,
+    *,
+    share: Share | None = None,
+    timeout_s: float = 0.0,
+) -> Verification:
     reader = connections.reader
     with _transaction(connections, stream), _window(connections, stream, patience_s) as window:
+        reader.execute("SELECT set_config('statement_timeout', %s, true)", (f"{round(timeout_s * 1000)}ms",))
         changed = _changed(connections, stream, window)
         if not changed:
-            return _answer(stream, _evaluated(reader, stream), AT_ITS_SNAPSHOT)
+            return _answer(stream, _evaluated(reader, stream, share), AT_ITS_SNAPSHOT)
         analysis = analyze(reader, stream.defining_query, search_path=stream.search_path, settings=stream.settings)
         try:
             view = as_they_were(reader, analysis, window, changed)
         except NotShadowed as problem:
             raise _UnknownThen(str(problem)) from problem
-        return _answer(stream, compare(reader, stream, view), AT_ITS_SNAPSHOT)
+        return _answer(stream, compare(reader, stream, view, share), AT_ITS_SNAPSHOT)
 
 
 def _after_refresh(
@@ -249,7 +269,7 @@ def _require_captured(connections: Connections, stream: StreamTable, missed: Col
         )
 
 
-def _evaluated(reader: Connection, stream: StreamTable) -> Differences:
+def _evaluated(reader: Connection, stream: StreamTable, share: Share | None = None) -> Differences:
     """Against the user's own text, as PostgreSQL reads it under the path it was given with."""
     with reader.transaction():
         place = Scratch(reader)
@@ -257,7 +277,7 @@ def _evaluated(reader: Connection, stream: StreamTable) -> Differences:
         place.use_search_path(stream.search_path)
         place.define(stream.defining_query, _VIEW)
         place.use_search_path(before)
-    return compare(reader, stream, sql.Identifier("pg_temp", _VIEW))
+    return compare(reader, stream, sql.Identifier("pg_temp", _VIEW), share)
 
 
 def _answer(stream: StreamTable, found: Differences, compared_with: str) -> Verification:

@@ -1,8 +1,8 @@
 """The service: waits for the lease, leads while it has it, and starts over when it loses it. Called by `pgtrickle run`.
 
-    wait for the lease ──▶ lead: capture (steering and the decoder), refreshes and requests, each in rounds of its own
-            ▲                thread             │ lease or server lost
-            └──────── growing pauses ◀──────────┘
+    wait for the lease ──▶ lead: capture (steering and the decoder), refreshes, requests and audits, each in rounds
+            ▲                of its own │ lease or server lost
+            └──────── growing pauses ◀────┘
 
 While it leads, this thread only listens on the lease's connection, for those who wake us, and keeps the lease alive.
 """
@@ -25,6 +25,7 @@ from pgtrickle.config import Settings
 from pgtrickle.errors import Error, ServerError, UsageError
 from pgtrickle.fence import Fence, LeaseLost
 from pgtrickle.scheduler import lease
+from pgtrickle.scheduler.audit import Audit
 from pgtrickle.scheduler.events import say
 from pgtrickle.scheduler.lease import Lease
 from pgtrickle.scheduler.pace import pause_after
@@ -138,6 +139,7 @@ class Service:
             "refreshes": self._refreshes(held.fence),
             "requests": self._requests(held.fence),
             "capture": Steering(self._dsn, lambda: held.capture),
+            "audit": Audit(self._dsn),
         }
         work = [(Rounds(name, part.round, settings), part) for name, part in parts.items()]
         try:

@@ -31,14 +31,11 @@ BEGIN
     LEFT JOIN pg_attrdef AS d ON d.adrelid = t.attrelid AND d.adnum = t.attnum
     WHERE a.classid = 'pg_class'::regclass AND a.objsubid <> 0
     UNION ALL
-    -- functions, and what a call of that name may mean
     SELECT a.classid, a.objid, a.objsubid, p.oid::regprocedure::text, NULL,
            md5(jsonb_build_array(
                p.prolang, p.provolatile, p.proisstrict, p.prosecdef, p.proowner, p.prosrc, p.probin, p.proconfig,
                p.prosqlbody::text, p.prorettype, p.proretset, p.proargdefaults::text, p.provariadic, p.proleakproof,
-               (SELECT to_jsonb(g) FROM pg_aggregate AS g WHERE g.aggfnoid = p.oid),
-               (SELECT jsonb_agg(o.oid ORDER BY o.oid) FROM pg_proc AS o
-                WHERE o.proname = p.proname AND o.pronamespace = p.pronamespace))::text),
+               (SELECT to_jsonb(g) FROM pg_aggregate AS g WHERE g.aggfnoid = p.oid))::text),
            p.proowner, true
     FROM asked AS a JOIN pg_proc AS p ON p.oid = a.objid WHERE a.classid = 'pg_proc'::regclass
     UNION ALL
@@ -66,9 +63,7 @@ BEGIN
     WHERE a.classid = 'pg_type'::regclass
     UNION ALL
     SELECT a.classid, a.objid, a.objsubid, o.oid::regoperator::text, NULL,
-           md5(concat(to_jsonb(o) - 'oprowner', (SELECT jsonb_agg(s.oid ORDER BY s.oid) FROM pg_operator AS s
-                      WHERE s.oprname = o.oprname AND s.oprnamespace = o.oprnamespace))),
-           o.oprowner, true
+           md5((to_jsonb(o) - 'oprowner')::text), o.oprowner, true
     FROM asked AS a JOIN pg_operator AS o ON o.oid = a.objid WHERE a.classid = 'pg_operator'::regclass
     UNION ALL
     -- collations, with the version that the system's library has now
@@ -113,12 +108,24 @@ BEGIN
 END
 $$;
 
--- Casts that a user made, by the types they are of: what a cast means is looked up whenever a query is read.
-CREATE FUNCTION pgtrickle.object_casts(types oid[]) RETURNS jsonb
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT jsonb_agg(to_jsonb(k) ORDER BY k.oid) FROM pg_cast AS k
-    WHERE k.oid >= 16384 AND (k.castsource = ANY (types) OR k.castsource < 16384)
-      AND (k.casttarget = ANY (types) OR k.casttarget < 16384)
+-- What names may mean beside these objects: functions and operators of the same name, and casts that users made. A query
+-- is read again and again, and one that was added may then be the better match.
+CREATE FUNCTION pgtrickle.object_names(classids oid[], objids oid[]) RETURNS jsonb
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN jsonb_build_array(
+        (SELECT jsonb_agg(DISTINCT o.oid) FROM unnest(classids, objids) AS a(classid, objid)
+         JOIN pg_proc AS p ON p.oid = a.objid
+         JOIN pg_proc AS o ON o.proname = p.proname AND o.pronamespace = p.pronamespace
+         WHERE a.classid = 'pg_proc'::regclass),
+        (SELECT jsonb_agg(DISTINCT o.oid) FROM unnest(classids, objids) AS a(classid, objid)
+         JOIN pg_operator AS p ON p.oid = a.objid
+         JOIN pg_operator AS o ON o.oprname = p.oprname AND o.oprnamespace = p.oprnamespace
+         WHERE a.classid = 'pg_operator'::regclass),
+        (SELECT jsonb_agg(to_jsonb(k) ORDER BY k.oid) FROM pg_cast AS k
+         WHERE k.oid >= 16384 AND (k.castsource = ANY (objids) OR k.castsource < 16384)
+           AND (k.casttarget = ANY (objids) OR k.casttarget < 16384)));
+END
 $$;
 
 CREATE OR REPLACE FUNCTION pgtrickle.describe_object(
@@ -163,3 +170,18 @@ EXCEPTION WHEN insufficient_privilege THEN
     RETURN false;
 END
 $$;
+
+-- As in 0002, and whether someone moved the slot on while no decoder read it: past what the last one told the server,
+-- which it recorded as it ended. One that died in the middle did not, and may have told more than is on record. What was
+-- passed over is lost, so the slot counts as lost.
+CREATE OR REPLACE VIEW pgtrickle.pgt_slot AS
+SELECT s.slot_name::text AS slot_name, s.plugin::text AS plugin, s.active, s.active_pid, s.wal_status,
+       to_jsonb(s) ->> 'invalidation_reason' AS invalidation_reason,
+       s.confirmed_flush_lsn IS NOT NULL AND s.wal_status IS DISTINCT FROM 'lost' AND NOT m.moved_by_hand AS alive,
+       s.restart_lsn, s.confirmed_flush_lsn, pgtrickle.wal_since(s.restart_lsn) AS retained_bytes,
+       pgtrickle.wal_since(s.confirmed_flush_lsn) AS lag_bytes, m.moved_by_hand
+FROM pg_replication_slots AS s
+LEFT JOIN pgtrickle.pgt_decoder AS d ON d.slot_name = s.slot_name::text
+CROSS JOIN LATERAL (SELECT coalesce(NOT s.active AND d.status IN ('STOPPED', 'ERROR')
+                                    AND s.confirmed_flush_lsn > d.confirmed_lsn, false) AS moved_by_hand) AS m
+WHERE s.slot_name = pgtrickle.slot_name() AND s.database = current_database();
