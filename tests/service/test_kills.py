@@ -31,8 +31,8 @@ from pgtrickle.errors import ServerError
 FEW, MANY = 3, 40
 """Half of them in each mode."""
 QUERIES = {f"of_{source}": f"SELECT s.a, s.b, d.name FROM {source} s JOIN d ON d.k = s.b % 5" for source in MODES}
-BY_SPARK = ("window-read", "spark-done", "before-commit", "fenced", "after-commit")
-BY_POSTGRES = ("snapshot-taken", "before-group-commit", "fenced")
+BY_SPARK = ("before-commit", "spark-done", "window-read", "fenced", "after-commit")
+BY_POSTGRES = ("before-group-commit", "fenced", "snapshot-taken")
 OF_DECODER = ("decoder-copied", "decoder-recorded", "decoder-committed")
 RUNNING = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE status = 'RUNNING'"
 FAILED = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE error LIKE '%%Python worker exited%%'"
@@ -167,6 +167,7 @@ def with_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Field]:
         with connect(server.dsn) as trickle, db.connect(server.dsn) as conn:
             conn.execute("CREATE TABLE d (k int PRIMARY KEY, name text)")
             conn.execute("INSERT INTO d SELECT g, 'n' || g FROM generate_series(0, 4) AS g")
+            conn.execute("ALTER TABLE d REPLICA IDENTITY FULL")
             for source, mode in MODES.items():
                 conn.execute(statement(f"CREATE TABLE {source} (a int, b int)"))
                 conn.execute(statement(f"ALTER TABLE {source} REPLICA IDENTITY FULL"))
