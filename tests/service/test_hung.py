@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from tests.refresh.oracle import differing
+from tests.service import circles
 from tests.service.running import Running, running, until
 from tests.service.serving import PATIENCE_S, Served
 
-TIMEOUT_MS = "3000"
+from pgtrickle import db
+from pgtrickle.api import connect
+
+TIMEOUT_MS = "6000"
 QUERIES = {
-    "by_trigger": "SELECT t.id, t.v, d.name FROM t JOIN d ON d.k = t.v % 5",
-    "by_wal": "SELECT u.id, u.v, d.name FROM u JOIN d ON d.k = u.v % 5",
+    "by_trigger": "SELECT t.a, t.b, d.name FROM t JOIN d ON d.k = t.b % 5",
+    "by_wal": "SELECT u.a, u.b, d.name FROM u JOIN d ON d.k = u.b % 5",
 }
-STEPS = (
-    ("before-commit", "t"),
+BY_POSTGRES = (
+    ("before-group-commit", "t"),
     ("fenced", "u"),
-    ("before-commit", "u"),
     ("decoder-recorded", "u"),
+    ("before-group-commit", "u"),
     ("fenced", "t"),
 )
+BY_SPARK = (("before-commit", "t"), ("fenced", "u"), ("spark-done", "u"), ("fenced", "t"))
 """Where the leader of the time hangs, and the source whose changes it was at. At `fenced` its transaction holds the
 lease, and who takes over has to end it first."""
 
@@ -68,56 +74,59 @@ def hanging(dsn: str, directory: Path, name: str) -> Iterator[Hanging]:
 
 
 def test_a_leader_that_hangs_is_replaced_and_commits_nothing(database18: str, tmp_path: Path) -> None:
-    """Two services in turn: each hangs once it leads, the other takes over, and the first waits to lead again."""
-    with hanging(database18, tmp_path, "a") as one:
-        here = Served(database18, one.service)
-        _make(here)
-        with hanging(database18, tmp_path, "b") as other:
+    circles.make(database18)
+    hang_by_turns(database18, tmp_path, BY_POSTGRES, circles.wrong)
+
+
+@pytest.mark.long
+def test_a_leader_that_hangs_while_spark_works(database18: str, tmp_path: Path) -> None:
+    with connect(database18) as trickle, db.connect(database18) as conn:
+        conn.execute("CREATE TABLE d (k int PRIMARY KEY, name text)")
+        conn.execute("INSERT INTO d SELECT g, 'n' || g FROM generate_series(0, 4) AS g")
+        conn.execute("ALTER TABLE d REPLICA IDENTITY FULL")
+        for source, (name, query), mode in zip("tu", QUERIES.items(), ("trigger", "wal"), strict=True):
+            conn.execute(db.statement(f"CREATE TABLE {source} (a int, b int)"))
+            conn.execute(db.statement(f"ALTER TABLE {source} REPLICA IDENTITY FULL"))
+            trickle.create_stream_table(name, query, "1s", cdc_mode=mode, refresh_mode="DIFFERENTIAL")
+    hang_by_turns(
+        database18,
+        tmp_path,
+        BY_SPARK,
+        lambda conn: [name for name, query in QUERIES.items() if differing(conn, name, query)],
+    )
+
+
+def hang_by_turns(
+    dsn: str, directory: Path, steps: Sequence[tuple[str, str]], wrong: Callable[[db.Connection], list[str]]
+) -> None:
+    """Two services: each hangs while it leads, the other takes over, and the first waits to lead again."""
+    with hanging(dsn, directory, "a") as one:
+        here = Served(dsn, one.service)
+        circles.await_wal(dsn)
+        one.until(lambda: not wrong(here.conn))
+        with hanging(dsn, directory, "b") as other:
             other.service.await_event("lease_awaited")
-            leader, follower = one, other
-            for number, (step, source) in enumerate(STEPS, start=1):
+            for number, (step, source) in enumerate(steps, start=1):
+                leader, follower = (one, other) if one.leads() else (other, one)
                 epoch = _epoch(here)
                 leader.failpoint.write_text(f"stop:{step}")
                 here.run(f"INSERT INTO {source} SELECT {number} * 100 + g, g FROM generate_series(1, 9) AS g")
                 leader.until(leader.is_stopped)
                 here.run(
-                    "DELETE FROM t WHERE v = 3",
-                    "UPDATE u SET v = v + 1 WHERE v = 4",
-                    f"INSERT INTO {source} VALUES ({number}, 1)",
+                    "DELETE FROM t WHERE a = 3",
+                    f"UPDATE u SET b = b + 1 WHERE a = {number}",
+                    f"INSERT INTO {source} VALUES ({number}, 1), ({number}, 1)",
                 )
                 follower.until(follower.leads)
-                _are_equal(here, follower)
-                before = _refreshes(here)
+                follower.until(lambda: not wrong(here.conn))
                 assert _epoch(here) > epoch
+                before = _refreshes(here)
                 leader.wakes_up_and_waits()
                 assert _refreshes(here) == before, "nothing was left to do, so none is from the one that woke up"
-                _are_equal(here, follower)
-                leader, follower = follower, leader
-            anew = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE action IN ('FULL', 'REINITIALIZE')"
-            assert here.one(f"{anew} AND initiated_by <> 'INITIAL'") == 0
+                assert not wrong(here.conn)
             assert here.rows("SELECT pgt_name FROM pgtrickle.pgt_stream_tables WHERE consecutive_errors > 0") == []
         assert '"traceback":' not in one.service.log + other.service.log
         here.conn.close()
-
-
-def _make(here: Served) -> None:
-    here.run(
-        "CREATE TABLE d (k int PRIMARY KEY, name text)",
-        "INSERT INTO d SELECT g, 'n' || g FROM generate_series(0, 4) AS g",
-    )
-    for source, (name, query), mode in zip("tu", QUERIES.items(), ("trigger", "wal"), strict=True):
-        here.run(f"CREATE TABLE {source} (id int, v int)", f"ALTER TABLE {source} REPLICA IDENTITY FULL")
-        if mode == "wal":
-            here.run("ALTER TABLE d REPLICA IDENTITY FULL")
-        here.run(f"INSERT INTO {source} SELECT g, g FROM generate_series(1, 50) AS g")
-        here.ask("create_stream_table(%s, %s, schedule => '1s', cdc_mode => %s)", name, query, mode)
-    modes = "SELECT cdc_mode FROM pgtrickle.pgt_change_tracking WHERE source_relid = %s::regclass"
-    here.until(lambda: here.one(modes, "u") == "WAL", "u is captured from the WAL")
-    assert here.one(modes, "t") == "TRIGGER"
-
-
-def _are_equal(here: Served, leader: Hanging) -> None:
-    leader.until(lambda: not any(differing(here.conn, name, query) for name, query in QUERIES.items()))
 
 
 def _epoch(here: Served) -> int:

@@ -1,5 +1,5 @@
 """Kills in the middle of refreshes, under constant writes, of the service, Java, Python workers and the server: nothing
-is lost or doubled, in trigger and in WAL mode. A few each in the usual run; twenty each and mode with `-m long`."""
+is lost or doubled, in trigger and in WAL mode. Three of each in the usual run, twenty in each mode in a long one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,18 +17,22 @@ import psycopg
 import pytest
 from tests.conftest import _server
 from tests.refresh.oracle import differing
+from tests.service import circles
+from tests.service.circles import MODES
 from tests.service.running import Running, running, until
 from tests.service.serving import PATIENCE_S, Served
 from tests.service.test_faults import SPARK, running_below
 
 from pgtrickle import db, embedded
+from pgtrickle.api import connect
 from pgtrickle.db import statement
 from pgtrickle.errors import ServerError
 
-FEW, MANY = 3, 20
-MODES = {"t": "trigger", "u": "wal"}
-QUERIES = {f"of_{source}": f"SELECT s.id, s.v, d.name FROM {source} s JOIN d ON d.k = s.v % 5" for source in MODES}
-STEPS = ("window-read", "spark-done", "before-commit", "fenced", "after-commit")
+FEW, MANY = 3, 40
+"""Half of them in each mode."""
+QUERIES = {f"of_{source}": f"SELECT s.a, s.b, d.name FROM {source} s JOIN d ON d.k = s.b % 5" for source in MODES}
+BY_SPARK = ("before-commit", "spark-done", "window-read", "fenced", "after-commit")
+BY_POSTGRES = ("before-group-commit", "fenced", "snapshot-taken")
 OF_DECODER = ("decoder-copied", "decoder-recorded", "decoder-committed")
 RUNNING = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE status = 'RUNNING'"
 FAILED = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE error LIKE '%%Python worker exited%%'"
@@ -36,7 +40,7 @@ LEFT = """
 SELECT 'running ' || pgt_id FROM pgtrickle.pgt_refresh_history WHERE status = 'RUNNING'
 UNION ALL SELECT 'staging ' || relname FROM pg_class WHERE relname LIKE 'stage\\_%'
 UNION ALL SELECT 'anew ' || action FROM pgtrickle.pgt_refresh_history
-    WHERE action IN ('FULL', 'REINITIALIZE') AND initiated_by <> 'INITIAL'
+    WHERE action = 'REINITIALIZE' AND initiated_by = 'SCHEDULER'
 UNION ALL SELECT 'failed ' || pgt_name FROM pgtrickle.pgt_stream_tables WHERE consecutive_errors > 0
 UNION ALL SELECT 'mode ' || cdc_mode FROM pgtrickle.pgt_change_tracking
     WHERE source_relid = 'u'::regclass AND cdc_mode <> 'WAL'
@@ -74,9 +78,9 @@ class Writer:
     def _change(self, conn: db.Connection) -> None:
         source, pick = self.source, self._random.randint(1, 500)
         with conn.transaction(force_rollback=pick % 10 == 0):
-            conn.execute(statement(f"INSERT INTO {source} VALUES ({pick}, {pick})"))
-            conn.execute(statement(f"UPDATE {source} SET v = v + 1 WHERE id = {pick // 2}"))
-            conn.execute(statement(f"DELETE FROM {source} WHERE id = {pick // 3}"))
+            conn.execute(statement(f"INSERT INTO {source} VALUES ({pick}, {pick + (pick % 10 != 9)})"))
+            conn.execute(statement(f"UPDATE {source} SET a = a + 10, b = b + 10 WHERE a = {pick // 2}"))
+            conn.execute(statement(f"DELETE FROM {source} WHERE a = {pick // 3}"))
 
 
 @dataclass
@@ -86,6 +90,10 @@ class Field:
     server: embedded.Server
     directory: Path
     service: Running
+    steps: Sequence[str]
+    """Of its refreshes, at which something is killed."""
+    wrong: Callable[[db.Connection], list[str]]
+    """Which of its tables are not what PostgreSQL answers."""
     counted: dict[str, int] = field(default_factory=dict)
     """Kills by victim, mode, and whether a refresh or the decoder was known to be in the middle."""
 
@@ -128,30 +136,49 @@ class Field:
         self.counted[key] = self.counted.get(key, 0) + 1
 
 
-@pytest.fixture(scope="module")
-def field_of_kills(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Field]:
-    directory = tmp_path_factory.mktemp("kills")
+@contextmanager
+def serving(
+    server: embedded.Server, directory: Path, steps: Sequence[str], wrong: Callable[[db.Connection], list[str]]
+) -> Iterator[Field]:
+    """The service, for as long as the field is needed."""
     (directory / "failpoint").write_text("")
-    with _server(18) as server, running(server.dsn, directory, failpoint=f"@{directory / 'failpoint'}") as first:
-        made = Field(server, directory, first)
-        with made.asking() as here:
-            here.run(
-                "CREATE TABLE d (k int PRIMARY KEY, name text)",
-                "INSERT INTO d SELECT g, 'n' || g FROM generate_series(0, 4) AS g",
-            )
-            for source, mode in MODES.items():
-                here.run(f"CREATE TABLE {source} (id int, v int)", f"ALTER TABLE {source} REPLICA IDENTITY FULL")
-                here.run(f"INSERT INTO {source} SELECT g, g FROM generate_series(1, 500) AS g")
-                call = "create_stream_table(%s, %s, schedule => '1s', cdc_mode => %s, refresh_mode => 'DIFFERENTIAL')"
-                here.ask(call, f"of_{source}", QUERIES[f"of_{source}"], mode)
-            mode_of_u = "SELECT cdc_mode FROM pgtrickle.pgt_change_tracking WHERE source_relid = 'u'::regclass"
-            here.until(lambda: here.one(mode_of_u) == "WAL", "u is captured from the WAL")
+    with running(server.dsn, directory, failpoint=f"@{directory / 'failpoint'}") as first:
+        made = Field(server, directory, first, steps, wrong)
+        circles.await_wal(server.dsn)
         try:
             yield made
         finally:
             made.go_on()
             if made.service is not first and made.service.process.poll() is None:
                 made.service.kill()
+
+
+@pytest.fixture(scope="module")
+def without_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Field]:
+    with _server(18) as server:
+        circles.make(server.dsn)
+        with serving(server, tmp_path_factory.mktemp("kills"), BY_POSTGRES, circles.wrong) as found:
+            yield found
+
+
+@pytest.fixture(scope="module")
+def with_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Field]:
+    with _server(18) as server:
+        with connect(server.dsn) as trickle, db.connect(server.dsn) as conn:
+            conn.execute("CREATE TABLE d (k int PRIMARY KEY, name text)")
+            conn.execute("INSERT INTO d SELECT g, 'n' || g FROM generate_series(0, 4) AS g")
+            conn.execute("ALTER TABLE d REPLICA IDENTITY FULL")
+            for source, mode in MODES.items():
+                conn.execute(statement(f"CREATE TABLE {source} (a int, b int)"))
+                conn.execute(statement(f"ALTER TABLE {source} REPLICA IDENTITY FULL"))
+                name = f"of_{source}"
+                trickle.create_stream_table(name, QUERIES[name], "1s", cdc_mode=mode, refresh_mode="DIFFERENTIAL")
+        with serving(server, tmp_path_factory.mktemp("kills"), BY_SPARK, _wrong) as found:
+            yield found
+
+
+def _wrong(conn: db.Connection) -> list[str]:
+    return [name for name, query in QUERIES.items() if differing(conn, name, query)]
 
 
 def the_service(at: Field, source: str, step: str | None, pause_s: float) -> None:
@@ -211,36 +238,44 @@ def _answers(dsn: str) -> bool:
     return True
 
 
-VICTIMS = (the_service, java, a_worker, the_server)
+VICTIMS = (
+    pytest.param("without_spark", the_service, id="service"),
+    pytest.param("without_spark", the_server, id="server"),
+    pytest.param("with_spark", java, id="java"),
+    pytest.param("with_spark", a_worker, id="worker"),
+)
+SPARK_TOO = (
+    pytest.param("with_spark", the_service, id="service-spark"),
+    pytest.param("with_spark", the_server, id="server-spark"),
+)
 Victim = Callable[[Field, str, str | None, float], None]
 
 
 def kill_again_and_again(at: Field, victim: Victim, times: int) -> None:
-    """So often in each mode: by turns at a step of a refresh, and at a random moment."""
+    """So often: in each mode by turns, two at a step of a refresh and two at a random moment."""
     chance = random.Random(times)
     writer = Writer(at.server.dsn, times)
     try:
         for number in range(times):
-            for source in MODES:
-                writer.source = source
-                steps = STEPS + OF_DECODER if source == "u" else STEPS
-                step = steps[number // 2 % len(steps)] if number % 2 == 0 else None
-                victim(at, source, step, chance.uniform(0.0, 1.5))
+            writer.source = source = "tu"[number % 2]
+            steps = (*at.steps, *OF_DECODER) if source == "u" else at.steps
+            step = steps[number // 4 % len(steps)] if number % 4 < 2 else None
+            victim(at, source, step, chance.uniform(0.0, 1.5))
     finally:
         writer.stop()
     with at.asking() as here:
-        here.until(lambda: not any(differing(here.conn, name, query) for name, query in QUERIES.items()), "equal")
+        here.until(lambda: not at.wrong(here.conn), lambda: at.wrong(here.conn))
         here.until(lambda: here.rows(LEFT) == [], lambda: here.rows(LEFT))
     assert '"traceback":' not in at.service.log
     print(dict(sorted(at.counted.items())))
 
 
-@pytest.mark.parametrize("victim", VICTIMS, ids=lambda victim: victim.__name__)
-def test_a_few_kills(field_of_kills: Field, victim: Victim) -> None:
-    kill_again_and_again(field_of_kills, victim, FEW)
+@pytest.mark.parametrize(("place", "victim"), VICTIMS)
+def test_a_few_kills(place: str, victim: Victim, request: pytest.FixtureRequest) -> None:
+    kill_again_and_again(request.getfixturevalue(place), victim, FEW)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("victim", VICTIMS, ids=lambda victim: victim.__name__)
-def test_many_kills(field_of_kills: Field, victim: Victim) -> None:
-    kill_again_and_again(field_of_kills, victim, MANY)
+@pytest.mark.parametrize(("place", "victim"), VICTIMS + SPARK_TOO)
+def test_many_kills(place: str, victim: Victim, request: pytest.FixtureRequest) -> None:
+    kill_again_and_again(request.getfixturevalue(place), victim, MANY)

@@ -286,6 +286,7 @@ class _Circle:
                 notify(writer, self.streams[each], results[each])
             failpoints.reach("before-group-commit")
             self.owner.hold_fence(writer)
+            failpoints.reach("fenced")
         return results
 
     def _apply(self, rounds: Rounds, pgt_id: int, onward: bool) -> merge.Applied:
