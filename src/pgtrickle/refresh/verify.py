@@ -20,6 +20,7 @@ import psycopg
 from psycopg import sql
 
 from pgtrickle import db
+from pgtrickle.apply import storage
 from pgtrickle.capture.buffer import SCHEMA, buffer_name
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog.reader import StreamTable
@@ -87,6 +88,8 @@ def verify_or_tell(connections: Connections, stream: StreamTable, patience_s: fl
 
 def verify(connections: Connections, stream: StreamTable, patience_s: float, refresh: Refresh) -> Verification:
     """Counts the differing rows; one consistent view of everything. Waits for the decoder as a refresh does."""
+    if stream.owner is None:
+        raise storage.dropped(stream)
     outdated = _is_outdated(connections.aside, stream)
     if stream.effective_mode == "FULL" or not stream.is_populated:
         with _transaction(connections, stream):
