@@ -40,7 +40,7 @@ class Place:
         return db.scalar(self.connection, query)
 
     def stream(self, name: str = "st") -> StreamTable:
-        (found,) = self.trickle.status(f"public.{name}")
+        (found,) = (each for each in self.trickle.status() if each.pgt_name == name)  # whatever its schema is by now
         return found
 
     def create(self, name: str, query: str) -> None:

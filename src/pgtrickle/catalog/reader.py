@@ -17,7 +17,10 @@ from pgtrickle.errors import StateError
 
 @dataclass(frozen=True, slots=True)
 class StreamTable:
-    """A row of pgt_stream_tables; fields are named as its columns, `frontier` is the snapshot's text."""
+    """A row of pgt_stream_tables; fields are named as its columns, `frontier` is the snapshot's text.
+
+    Name, schema and owner are those that its table has now (pgt_present); `owner` is None if that was dropped.
+    """
 
     pgt_id: int
     pgt_relid: int
@@ -45,6 +48,7 @@ class StreamTable:
     search_path: str
     created_at: datetime
     updated_at: datetime
+    owner: str | None = None
 
     def __str__(self) -> str:
         return f"{self.pgt_schema}.{self.pgt_name}"
@@ -160,29 +164,37 @@ class CdcChange:
 
 
 _AS_TEXT = {"frontier", "upstream_frontier", "snapshot", "decoder_confirmed_lsn", "confirmed_lsn"}
+_PRESENT = {"pgt_schema", "pgt_name", "owner", "status", "last_error"}
+"""What of a stream table is not read as it is stored, but as its table is now."""
 
 
 def _columns(
-    record: type[StreamTable]
-    | type[Dependency]
-    | type[HistoryRow]
-    | type[Tracking]
-    | type[CdcStatus]
-    | type[CdcChange],
+    record: type[Dependency] | type[HistoryRow] | type[Tracking] | type[CdcStatus] | type[CdcChange],
 ) -> sql.Composed:
     """The record's fields as a select list; types the driver has no loader for are read as text."""
-    return sql.SQL(", ").join(
-        sql.SQL("t.{0}::text AS {0}" if name in _AS_TEXT else "t.{0}").format(sql.Identifier(name))
-        for name in record.__dataclass_fields__
-    )
+    return sql.SQL(", ").join(_column(name) for name in record.__dataclass_fields__)
 
 
-_STREAM_TABLES = sql.SQL("SELECT {} FROM pgtrickle.pgt_stream_tables AS t ").format(_columns(StreamTable))
+def _column(name: str) -> sql.Composed:
+    return sql.SQL("t.{0}::text AS {0}" if name in _AS_TEXT else "t.{0}").format(sql.Identifier(name))
+
+
+def _stream_table_columns() -> sql.Composed:
+    columns = [
+        sql.SQL("p.{}").format(sql.Identifier(name)) if name in _PRESENT else _column(name)
+        for name in StreamTable.__dataclass_fields__
+    ]
+    return sql.SQL(", ").join(columns)
+
+
+_STREAM_TABLES = sql.SQL(
+    "SELECT {} FROM pgtrickle.pgt_stream_tables AS t JOIN pgtrickle.pgt_present AS p USING (pgt_id) "
+).format(_stream_table_columns())
 
 
 def get(conn: psycopg.Connection[Any], schema: str, name: str) -> StreamTable | None:
-    """The stream table of that exact name."""
-    return _one(conn, sql.SQL("WHERE pgt_schema = %s AND pgt_name = %s"), (schema, name))
+    """The stream table whose table has that name now."""
+    return _one(conn, sql.SQL("WHERE p.is_there AND p.pgt_schema = %s AND p.pgt_name = %s"), (schema, name))
 
 
 def by_id(conn: psycopg.Connection[Any], pgt_id: int) -> StreamTable | None:
@@ -194,29 +206,47 @@ def by_relation(conn: psycopg.Connection[Any], relid: int) -> StreamTable | None
     return _one(conn, sql.SQL("WHERE pgt_relid = %s"), (relid,))
 
 
+_NAMED = """
+SELECT c.oid, n.nspname, c.relname FROM pg_catalog.pg_class AS c
+JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+WHERE c.relname = %(name)s
+  AND (n.nspname = %(schema)s OR %(schema)s::name IS NULL AND n.nspname = ANY (current_schemas(false)))
+ORDER BY array_position(current_schemas(false), n.nspname) LIMIT 1
+"""
+
+
 def resolve(conn: psycopg.Connection[Any], text: str) -> StreamTable:
-    """The stream table a user means by `text`; without a schema the search path decides. StateError if none."""
+    """The stream table a user means by `text`: the relation that has the name now, without a schema the first one along
+    the search path. StateError if there is none, or it is no stream table."""
     name = parse_name(text)
-    found = (
-        get(conn, name.schema, name.name)
-        if name.schema is not None
-        else _one(
-            conn,
-            sql.SQL(
-                "WHERE pgt_name = %s AND pgt_schema = ANY(current_schemas(false)::text[])"
-                " ORDER BY array_position(current_schemas(false)::text[], pgt_schema) LIMIT 1"
-            ),
-            (name.name,),
-        )
-    )
+    relation = conn.execute(_NAMED, {"schema": name.schema, "name": name.name}).fetchone()
+    hint = "`pgtrickle status` lists them all."
+    if relation is None:
+        raise StateError(f"there is no stream table {name}", code="PT301", hint=hint)
+    found = by_relation(conn, int(relation[0]))
     if found is None:
-        raise StateError(f"there is no stream table {name}", code="PT301", hint="`pgtrickle status` lists them all.")
+        raise StateError(f"{relation[1]}.{relation[2]} is not a stream table", code="PT301", hint=hint)
     return found
 
 
 def list_tables(conn: psycopg.Connection[Any]) -> tuple[StreamTable, ...]:
     """All stream tables, by name."""
-    return _many(conn, sql.SQL("ORDER BY pgt_schema, pgt_name"), ())
+    return _many(conn, sql.SQL("ORDER BY p.pgt_schema, p.pgt_name"), ())
+
+
+def dropped(conn: psycopg.Connection[Any]) -> tuple[StreamTable, ...]:
+    """Those whose table is gone, oldest first."""
+    return _many(conn, sql.SQL("WHERE NOT p.is_there ORDER BY t.pgt_id"), ())
+
+
+def unused_sources(conn: psycopg.Connection[Any]) -> tuple[int, ...]:
+    """The sources that are captured, and that no stream table needs to be."""
+    rows = conn.execute(
+        "SELECT k.source_relid FROM pgtrickle.pgt_change_tracking AS k WHERE NOT EXISTS ("
+        " SELECT FROM pgtrickle.pgt_dependencies AS d JOIN pgtrickle.pgt_stream_tables AS t USING (pgt_id)"
+        " WHERE d.source_relid = k.source_relid AND t.effective_mode <> 'FULL') ORDER BY 1"
+    ).fetchall()
+    return tuple(int(row[0]) for row in rows)
 
 
 def consumers_of(conn: psycopg.Connection[Any], source_oid: int) -> tuple[StreamTable, ...]:

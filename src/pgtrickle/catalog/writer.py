@@ -143,6 +143,31 @@ def set_storage(conn: psycopg.Connection[Any], pgt_id: int, relid: int) -> None:
 def move_dependencies(conn: psycopg.Connection[Any], old: int, new: int) -> None:
     """What was read in one relation is now read in another."""
     conn.execute("UPDATE pgtrickle.pgt_dependencies SET source_relid = %s WHERE source_relid = %s", (new, old))
+    conn.execute(
+        "UPDATE pgtrickle.pgt_used_objects SET objid = %s WHERE objid = %s"
+        " AND classid = 'pg_catalog.pg_class'::pg_catalog.regclass",
+        (new, old),
+    )
+
+
+def was_told(conn: psycopg.Connection[Any], pgt_id: int, relid: int) -> bool:
+    """Whether an event trigger has told that the stream table was dropped."""
+    return bool(
+        conn.execute(
+            "SELECT FROM pgtrickle.pgt_source_ddl WHERE pgt_id = %s AND objid = %s AND gone", (pgt_id, relid)
+        ).rowcount
+    )
+
+
+def follow_names(conn: psycopg.Connection[Any]) -> None:
+    """Remember the names that stream tables have now, for when one is dropped. Those that someone is at wait."""
+    conn.execute(
+        "WITH renamed AS (SELECT t.pgt_id, p.pgt_schema, p.pgt_name FROM pgtrickle.pgt_stream_tables AS t"
+        "   JOIN pgtrickle.pgt_present AS p USING (pgt_id)"
+        "   WHERE (t.pgt_schema, t.pgt_name) <> (p.pgt_schema, p.pgt_name) FOR NO KEY UPDATE OF t SKIP LOCKED)"
+        " UPDATE pgtrickle.pgt_stream_tables AS t SET pgt_schema = r.pgt_schema, pgt_name = r.pgt_name"
+        " FROM renamed AS r WHERE r.pgt_id = t.pgt_id"
+    )
 
 
 def mark_reinit(conn: psycopg.Connection[Any], pgt_id: int, reason: str) -> None:

@@ -122,5 +122,5 @@ def at_hand(compiled: CompiledTables, stream: StreamTable) -> Prepared | None:
 
 
 def _version(stream: StreamTable) -> str:
-    """Of its definition."""
-    return f"{stream.source_fingerprint}/{stream.updated_at}"
+    """Of its definition, and of the name that its table has."""
+    return f"{stream.source_fingerprint}/{stream.updated_at}/{stream}"

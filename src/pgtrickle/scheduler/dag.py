@@ -165,10 +165,10 @@ def _find_cycle(graph: nx.DiGraph) -> list[int]:
 
 
 _ROWS = """
-SELECT t.pgt_id, t.pgt_relid, pg_catalog.format('%I.%I', t.pgt_schema, t.pgt_name), t.schedule,
+SELECT t.pgt_id, t.pgt_relid, pg_catalog.format('%I.%I', p.pgt_schema, p.pgt_name), t.schedule,
        t.diamond_consistency, t.diamond_schedule_policy,
        ARRAY(SELECT d.source_relid::bigint FROM pgtrickle.pgt_dependencies AS d WHERE d.pgt_id = t.pgt_id)
-FROM pgtrickle.pgt_stream_tables AS t ORDER BY t.pgt_id
+FROM pgtrickle.pgt_stream_tables AS t JOIN pgtrickle.pgt_present AS p USING (pgt_id) ORDER BY t.pgt_id
 """
 
 
