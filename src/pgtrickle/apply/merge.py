@@ -1,7 +1,8 @@
 """Changes the stream table: takes a weighted relation, consolidates it, deletes and inserts just those rows.
 
 Rows are told apart by their image, so `1.0` becoming `1.00` is a change, and duplicates are deleted by number. A row to
-delete is found by its 64-bit hash through an index and compared whole: a collision costs time, never data.
+delete is found by its 64-bit hash through an index and compared whole: a collision costs time, never data. Rows of
+tables that inherit from the stream table are not its own, and are left alone (ONLY).
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def replace(writer: Connection, storage: Storage, relation: str, columns: tuple[
     """Makes the table equal to the relation (rows of weight one) by applying only what differs."""
     targets = ", ".join(quote(column.name) for column in storage.columns)
     names = ", ".join(quote(column.name) for column in columns)
-    if not scalar(writer, f"SELECT EXISTS (SELECT FROM {storage.qualified})"):
+    if not scalar(writer, f"SELECT EXISTS (SELECT FROM ONLY {storage.qualified})"):
         inserted = execute(
             writer, f"INSERT INTO {storage.qualified} ({targets}) SELECT {names} FROM ({relation}) AS rows"
         )
@@ -76,7 +77,7 @@ def replace(writer: Connection, storage: Storage, relation: str, columns: tuple[
         )
         difference = (
             f"SELECT {names}, {WEIGHT} FROM ({relation}) AS rows "
-            f"UNION ALL SELECT {current}, -1::bigint FROM {storage.qualified}"
+            f"UNION ALL SELECT {current}, -1::bigint FROM ONLY {storage.qualified}"
         )
         applied = apply_delta(writer, storage, difference, columns)
     if applied.inserted or applied.deleted:
@@ -117,10 +118,10 @@ def _delete(writer: Connection, storage: Storage, names: tuple[str, ...]) -> int
         writer,
         f"WITH gone AS MATERIALIZED (SELECT *, row_number() OVER () AS pgt_row FROM {_APPLY} WHERE {WEIGHT} < 0), "
         f"hit AS (SELECT t.ctid AS tid, -g.{WEIGHT} AS wanted, row_number() OVER (PARTITION BY g.pgt_row) AS found "
-        f"FROM gone AS g JOIN {storage.qualified} AS t "
+        f"FROM gone AS g JOIN ONLY {storage.qualified} AS t "
         f"ON {storage.row_hash(targets, 't.')} = {storage.row_hash(names, 'g.')} "
         f"AND ROW({mine})::record *= ROW({theirs})::record) "
-        f"DELETE FROM {storage.qualified} WHERE ctid = ANY (ARRAY(SELECT tid FROM hit WHERE found <= wanted))",
+        f"DELETE FROM ONLY {storage.qualified} WHERE ctid = ANY (ARRAY(SELECT tid FROM hit WHERE found <= wanted))",
     )
     if deleted != int(str(expected)):
         raise StateError(

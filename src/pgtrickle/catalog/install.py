@@ -25,6 +25,7 @@ _LOCK: Final = 0x7067_7472_6963_6B6C  # "pgtrickl": one installer or remover at 
 
 
 _SLOT: Final = "replication slot"
+_MOST_TRIES: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,8 @@ def uninstall(conn: psycopg.Connection[Any], *, drop_stream_tables: bool, dry_ru
     """
     with conn.transaction():
         conn.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+        if drop_stream_tables and not dry_run and _exists(conn, "pgt_stream_tables"):
+            _keep_names(conn)
         removals = _removals(conn, drop_stream_tables)
         if not dry_run:
             ddl.announce_own(conn)
@@ -252,12 +255,35 @@ def _drop_slot(conn: psycopg.Connection[Any], name: str) -> None:
         ) from error
 
 
-def _stream_tables(conn: psycopg.Connection[Any], drop: bool) -> list[tuple[Removal, sql.Composed | None]]:
-    """Stream tables that still exist: to drop, or to keep without the row-identity index we made on them."""
-    tables = conn.execute(
+def _keep_names(conn: psycopg.Connection[Any]) -> None:
+    """Lock all stream tables under the names they have, so that what is dropped by these names is them."""
+    for _ in range(_MOST_TRIES):
+        names = _names(conn)
+        try:
+            with conn.transaction():
+                for schema, name in names:
+                    conn.execute(
+                        sql.SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE").format(sql.Identifier(schema, name))
+                    )
+                if _names(conn) == names:
+                    return
+                raise psycopg.Rollback
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName, psycopg.errors.WrongObjectType):
+            continue  # one was renamed or dropped before it was locked
+    raise StateError("stream tables keep being renamed", code="PT316", hint="Uninstall when no DDL is under way.")
+
+
+def _names(conn: psycopg.Connection[Any]) -> list[tuple[str, str]]:
+    """The stream tables that still exist, under the names they have now."""
+    return conn.execute(
         "SELECT n.nspname, c.relname FROM pgtrickle.pgt_stream_tables AS t JOIN pg_class AS c ON c.oid = t.pgt_relid"
         " JOIN pg_namespace AS n ON n.oid = c.relnamespace ORDER BY 1, 2"
     ).fetchall()
+
+
+def _stream_tables(conn: psycopg.Connection[Any], drop: bool) -> list[tuple[Removal, sql.Composed | None]]:
+    """Stream tables that still exist: to drop, or to keep without the row-identity index we made on them."""
+    tables = _names(conn)
     if drop:
         return [
             (Removal("table", f"{schema}.{name}"), sql.SQL("DROP TABLE {}").format(sql.Identifier(schema, name)))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from pgtrickle.apply import merge
+from pgtrickle.apply import merge, storage
 from pgtrickle.capture import buffer, handover
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import writer as record
@@ -57,6 +57,8 @@ class Account:
         stream = catalog.by_id(self.connections.aside, self.pgt_id)
         if stream is None:
             raise StateError("the stream table was dropped", code="PT301", hint="`pgtrickle status` lists them all.")
+        if stream.owner is None:
+            raise storage.dropped(stream)
         return stream
 
     def nothing(self, connection: Connection, decision: Decision, window: Window, moment: Moment) -> RefreshResult:

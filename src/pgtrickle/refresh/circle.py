@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from pgtrickle import failpoints
-from pgtrickle.apply import merge
-from pgtrickle.apply.merge import by_image
+from pgtrickle.apply import merge, storage
+from pgtrickle.apply.merge import Storage, by_image
 from pgtrickle.capture.window import NotCaptured, Pending
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import writer as record
@@ -277,7 +277,7 @@ class _Circle:
         results = {}
         writer = self.connections.writer
         with writer.transaction():
-            applied = {each: self._apply(rounds, ready, onward) for each, ready in self.ready.items()}
+            applied = {each: self._apply(rounds, each, onward) for each in self.ready}
             frontier = including(sources.until, int(str(scalar(writer, "SELECT pg_current_xact_id()::text"))))
             for each, part in self.parts.items():
                 part.lap("apply")
@@ -286,7 +286,12 @@ class _Circle:
             failpoints.reach("before-group-commit")
         return results
 
-    def _apply(self, rounds: Rounds, ready: Prepared, onward: bool) -> merge.Applied:
+    def _apply(self, rounds: Rounds, pgt_id: int, onward: bool) -> merge.Applied:
+        ready, writer = self.ready[pgt_id], self.connections.writer
+        with storage.held(writer, self.streams[pgt_id].pgt_relid, ready.storage) as target:
+            return self._apply_to(target, rounds, ready, onward)
+
+    def _apply_to(self, target: Storage, rounds: Rounds, ready: Prepared, onward: bool) -> merge.Applied:
         columns = ready.tree.columns
         pairs = zip(ready.storage.columns, columns, strict=True)
         stored = ", ".join(f"{quote(mine.name)} AS {quote(column.name)}" for mine, column in pairs)
@@ -294,10 +299,10 @@ class _Circle:
             self.connections.reader,
             rounds.gained_sql(ready),
             self.connections.writer,
-            like=f"SELECT {stored}, 1::bigint AS {WEIGHT} FROM {ready.storage.qualified}",
+            like=f"SELECT {stored}, 1::bigint AS {WEIGHT} FROM {target.qualified}",
         )
         apply = merge.apply_delta if onward else merge.replace
-        return apply(self.connections.writer, ready.storage, f"SELECT * FROM {copy}", columns)
+        return apply(self.connections.writer, target, f"SELECT * FROM {copy}", columns)
 
     def _skip(self, reason: str) -> dict[int, RefreshResult]:
         return {each: skipped(self.connections.aside, each, self.initiated_by, reason) for each in self.pgt_ids}

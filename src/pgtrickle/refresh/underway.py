@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from pgtrickle import db, failpoints
-from pgtrickle.apply import merge, stage
+from pgtrickle.apply import merge, stage, storage
 from pgtrickle.capture.window import NotCaptured, Pending
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import writer as record
@@ -244,7 +244,11 @@ class Refresh(Account):
                 db.execute(reader, f"SET LOCAL lock_timeout = '{db.LOCK_TIMEOUT}'")  # utility: takes no snapshot yet
                 try:
                     db.execute(reader, f"LOCK TABLE {tables} IN ACCESS SHARE MODE")
-                except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
+                except (
+                    psycopg.errors.UndefinedTable,
+                    psycopg.errors.InvalidSchemaName,
+                    psycopg.errors.WrongObjectType,
+                ) as error:
                     raise SourceGone from error
             if self.tick is None:
                 moment = now(reader)
@@ -351,7 +355,8 @@ class Refresh(Account):
                     self._require_as_seen(prepared)
                 self.lap("spark")
                 apply = merge.replace if whole else merge.apply_delta
-                applied = apply(writer, prepared.storage, relation, result_columns(prepared))
+                with storage.held(writer, stream.pgt_relid, prepared.storage) as target:
+                    applied = apply(writer, target, relation, result_columns(prepared))
                 self.lap("apply")
                 until = self.group.until() if whole and self.group and prepared.upstream else None
                 upstream_frontier = until if whole else window.end_beyond

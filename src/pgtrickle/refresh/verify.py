@@ -11,6 +11,7 @@ from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from pgtrickle.apply import storage
 from pgtrickle.capture.buffer import SCHEMA, buffer_name
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.db import Connection, execute, scalar
@@ -36,10 +37,12 @@ class Verification:
     missing: int
     extra: int
     compared_with: str
+    error: str | None = None
+    """Why it could not be compared."""
 
     @property
     def equal(self) -> bool:
-        return self.missing == 0 and self.extra == 0
+        return self.error is None and self.missing == 0 and self.extra == 0
 
 
 def verify(connections: Connections, stream: StreamTable, prepared: Prepared, patience_s: float) -> Verification:
@@ -60,6 +63,7 @@ def _verify(
     reader = connections.reader
     with ExitStack() as stack:
         stack.enter_context(reader.transaction())
+        storage.lock_to_read(reader, stream.pgt_relid, prepared.storage)
         if stream.effective_mode == "FULL" or not stream.is_populated:
             return _answer(reader, stream, prepared, whole_sql(prepared), "the present")
         buffers = ", ".join(f"{SCHEMA}.{buffer_name(table.oid)}" for table in prepared.sources)
@@ -131,6 +135,7 @@ def _query_at(reader: Connection, prepared: Prepared, window: Window) -> str:
 def _answer(
     connection: Connection, stream: StreamTable, prepared: Prepared, expected: str, compared_with: str
 ) -> Verification:
+    storage.require_named(connection, stream.pgt_relid, prepared.storage)
     missing, extra = _differences(connection, prepared, expected)
     return Verification(str(stream), missing, extra, compared_with)
 

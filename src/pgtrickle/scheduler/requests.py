@@ -236,7 +236,9 @@ def _was_made_for(conn: Connection, request: Request, stream: StreamTable, role:
 def _alter(conn: Connection, request: Request, executor: Executor, stream: StreamTable, owner: str) -> None:
     given = request.given("query", "schedule", "refresh_mode", "status", "cdc_mode", *_OF_DIAMONDS)
     executor.alter_stream_table(_full_name(stream), **given)
-    rights.hand_over(conn, catalog.resolve(conn, _full_name(stream)), owner)  # other columns are another table
+    altered = catalog.by_id(conn, stream.pgt_id)  # other columns are another table
+    if altered is not None:
+        rights.hand_over(conn, altered, owner)
 
 
 def _is_there(conn: Connection, name: str) -> bool:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from psycopg import sql
 
+from pgtrickle.apply import storage
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.db import Connection
 from pgtrickle.errors import ServerError, StateError
@@ -109,5 +110,6 @@ def hand_over(conn: Connection, stream: StreamTable, owner: str) -> None:
         "SELECT pg_get_userbyid(relowner) = %s FROM pg_class WHERE oid = %s", (owner, stream.pgt_relid)
     ).fetchone()
     if row is not None and not row[0]:
-        table = sql.Identifier(stream.pgt_schema, stream.pgt_name)
-        conn.execute(sql.SQL("ALTER TABLE {} OWNER TO {}").format(table, sql.Identifier(owner)))
+        with conn.transaction(), storage.named(conn, stream.pgt_relid, "ACCESS EXCLUSIVE") as table:
+            name = sql.Identifier(table.schema, table.name)
+            conn.execute(sql.SQL("ALTER TABLE {} OWNER TO {}").format(name, sql.Identifier(owner)))
