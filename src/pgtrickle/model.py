@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+OWN_SCHEMAS: Final = frozenset({"pgtrickle", "pgtrickle_changes", "pgtrickle_state"})
+"""Where all is that we keep: no stream table is there, and none reads it."""
 
 
 def quote(name: str) -> str:

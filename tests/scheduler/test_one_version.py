@@ -142,9 +142,9 @@ def world(database18: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch)
 
 DISTURBANCES: dict[str, list[str]] = {
     "type": [
-        "DROP VIEW seen",
+        "CREATE OR REPLACE VIEW seen AS SELECT id, 1 AS n, version FROM base",
         "ALTER TABLE base ALTER COLUMN n TYPE bigint",
-        "CREATE VIEW seen AS SELECT id, n, version FROM base",
+        "CREATE OR REPLACE VIEW seen AS SELECT id, n::integer AS n, version FROM base",
     ],
     "rename": [
         "ALTER TABLE base RENAME COLUMN version TO edition",

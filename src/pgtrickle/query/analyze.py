@@ -6,12 +6,13 @@ become QueryError with the position in the user's text. What only FULL refresh c
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
 
 from pgtrickle.errors import QueryError, ServerError, Unsupported
-from pgtrickle.model import Table
+from pgtrickle.model import OWN_SCHEMAS, Table
 from pgtrickle.query import functions, nodetree, support
 from pgtrickle.query.analysis import Analysis, Body, Function, InlinedView, OutputColumn, SourceRelation
 from pgtrickle.query.locate import locate, locate_name, locate_second_statement, position
@@ -32,6 +33,11 @@ SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence = 't',
              SELECT inhrelid FROM tree ORDER BY inhrelid)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = ANY (%(oids)s) ORDER BY c.oid
+"""
+
+_NAMES = """
+SELECT c.oid, n.nspname, c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid = ANY (%s) ORDER BY c.oid
 """
 
 _DEPENDED_ON = """
@@ -57,12 +63,21 @@ FROM support JOIN pg_proc p ON p.oid = support.oid JOIN pg_namespace n ON n.oid 
 """
 
 
-def analyze(conn: psycopg.Connection[Any], sql: str, *, search_path: str | None = None) -> Analysis:
+Check = Callable[[tuple[Table, ...]], None]
+"""Looks at the tables and views that a query names, before anything of it is planned, and raises what is wrong."""
+
+
+def analyze(
+    conn: psycopg.Connection[Any], sql: str, *, search_path: str | None = None, check: Check | None = None
+) -> Analysis:
     """What PostgreSQL makes of `sql` under `search_path` (default: the connection's own). Leaves nothing behind."""
     if "\x00" in sql or not sql.strip():
         raise QueryError("the defining query is empty or holds a NUL character", hint="give one SELECT statement")
     with scratch(conn, search_path) as place:
         view = _define(place, sql)
+        if check is not None:  # planning evaluates functions: not those of a relation that the query is not to read
+            check(_named(place, view))
+        _plan(place, sql)
         place.use_search_path("pg_catalog")
         return _Reader(place, sql).read(view)
 
@@ -82,13 +97,27 @@ def _define(place: Scratch, sql: str) -> int:
     if parameters:
         raise _parameter_error(sql)
     try:
-        view = place.define(sql)
+        return place.define(sql)
+    except NOT_ITS_FAULT:
+        raise
+    except psycopg.Error as error:
+        raise _query_error(error, sql, before=len(prefix())) from error
+
+
+def _plan(place: Scratch, sql: str) -> None:
+    """Whether PostgreSQL can plan it, and lets the role read all of it."""
+    try:
         place.explain()
     except NOT_ITS_FAULT:
         raise
     except psycopg.Error as error:
         raise _query_error(error, sql, before=len(prefix())) from error
-    return view
+
+
+def _named(place: Scratch, view: int) -> tuple[Table, ...]:
+    """The tables and views that the query itself names."""
+    found = nodetree.read(place.rule(view)).relations - {view}
+    return tuple(Table(*row) for row in place.rows(_NAMES, (sorted(found),)))
 
 
 def _parameter_error(sql: str) -> QueryError:
@@ -150,6 +179,7 @@ class _Reader:
             for row in found:
                 oid, schema, name, kind = row[:4]
                 self._refuse_temporary(name, row[4])
+                self._refuse_ours(schema, name)
                 if kind != "v":
                     relations[oid] = row
                     continue
@@ -216,6 +246,16 @@ class _Reader:
                 at=locate_name(self._sql, name),
             )
 
+    def _refuse_ours(self, schema: str, name: str) -> None:
+        """What we keep changes with every refresh, so a stream table over it would never be up to date."""
+        if schema in OWN_SCHEMAS:
+            raise QueryError(
+                f"{schema}.{name} belongs to pgtrickle itself: a stream table cannot read it",
+                code="PT315",
+                hint="ask the catalog directly, or make a plain view of it",
+                at=locate_name(self._sql, name),
+            )
+
     def _depended_on(self, rules: list[int]) -> tuple[dict[int, set[int]], tuple[int, ...]]:
         """Columns read of each relation, and the keys a GROUP BY relies on."""
         used: dict[int, set[int]] = {}
@@ -257,6 +297,7 @@ class _Reader:
         }
         called = tuple(Function(*row) for row in self._place.rows(_FUNCTIONS, parameters))
         for function in called:
+            self._refuse_ours(function.schema, function.name)
             reason = functions.refusal(function, self._sql)
             if reason is not None:
                 self._reasons.append(reason)

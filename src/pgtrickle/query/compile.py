@@ -11,7 +11,7 @@ from pgtrickle.errors import Unsupported
 from pgtrickle.model import PgType
 from pgtrickle.query import dialect, render, support
 from pgtrickle.query.analysis import Analysis, Body
-from pgtrickle.query.analyze import NOT_ITS_FAULT, analyze
+from pgtrickle.query.analyze import NOT_ITS_FAULT, Check, analyze
 from pgtrickle.query.build import build
 from pgtrickle.query.locate import locate_name
 from pgtrickle.query.operators import Operator
@@ -31,9 +31,11 @@ class Compiled:
         return replace(self, tree=None)
 
 
-def compile_query(conn: psycopg.Connection[Any], sql: str, *, search_path: str | None = None) -> Compiled:
+def compile_query(
+    conn: psycopg.Connection[Any], sql: str, *, search_path: str | None = None, check: Check | None = None
+) -> Compiled:
     """Analyses `sql` and builds its tree. Raises QueryError if PostgreSQL refuses it; leaves nothing behind."""
-    analysis = analyze(conn, sql, search_path=search_path)
+    analysis = analyze(conn, sql, search_path=search_path, check=check)
     if analysis.reasons:
         return Compiled(analysis, None, analysis.reasons[0])
     try:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import psycopg
 
-from pgtrickle.apply import first, layout, merge, state
+from pgtrickle.apply import first, layout, merge, state, storage
 from pgtrickle.capture import eligibility, triggers
 from pgtrickle.catalog import ddl
 from pgtrickle.catalog import reader as catalog
@@ -22,9 +22,10 @@ from pgtrickle.catalog.writer import Definition
 from pgtrickle.config import Settings
 from pgtrickle.db import Connection, execute
 from pgtrickle.errors import StateError, Unsupported, UsageError
-from pgtrickle.model import Table, quote
+from pgtrickle.model import OWN_SCHEMAS, Table, quote
 from pgtrickle.query.compile import Compiled, compile_query
 from pgtrickle.query.fingerprint import fingerprint
+from pgtrickle.refresh.binding import compile_bound
 from pgtrickle.refresh.circle_rules import other_columns
 from pgtrickle.refresh.failure import DefinitionProblem
 from pgtrickle.refresh.lock import wait_for_refresh
@@ -56,6 +57,7 @@ def create(
     with connection.transaction():
         _require_compatible(refresh_mode, cdc_mode)
         schema, bare = qualify(connection, parse_name(name))
+        _require_users_schema(schema)
         _require_free(connection, schema, bare)
         path = _search_path(connection)
         compiled, mode = _compile(connection, query, path, refresh_mode)
@@ -72,7 +74,7 @@ def create(
 def load(connection: Connection, stream: StreamTable) -> Prepared:
     """Compiles a registered stream table for its refreshes."""
     with connection.transaction():
-        compiled = compile_query(connection, stream.defining_query, search_path=stream.search_path)
+        compiled = compile_bound(connection, stream).compiled
     if stream.effective_mode == "FULL":
         compiled = compiled.without_tree()
     prepared = prepare(connection, stream.pgt_id, stream.pgt_schema, stream.pgt_name, compiled)
@@ -94,10 +96,15 @@ def redefine(
     with connection.transaction():
         _require_compatible(refresh_mode, stream.requested_cdc_mode)
         wait_for_refresh(connection, stream.pgt_id, str(stream))
-        path = stream.search_path if query is None else _search_path(connection)
-        text = query or stream.defining_query
-        compiled, mode = _compile(connection, text, path, refresh_mode or stream.refresh_mode)
-        if query is not None:
+        asked = refresh_mode or stream.refresh_mode
+        if query is None:
+            _require_mode(asked)
+            bound = compile_bound(connection, stream)
+            text, path = bound.text, bound.search_path
+            compiled, mode = _with_mode(connection, bound.compiled, asked)
+        else:
+            text, path = query, _search_path(connection)
+            compiled, mode = _compile(connection, text, path, asked)
             _require_eligible(connection, compiled, mode, stream.requested_cdc_mode, settings)
         prepared = prepare(connection, stream.pgt_id, stream.pgt_schema, stream.pgt_name, compiled)
         before = [dependency.source_relid for dependency in catalog.dependencies(connection, stream.pgt_id)]
@@ -160,13 +167,20 @@ def _drop(connection: Connection, stream: StreamTable, *, cascade: bool, seen: s
 
 def _compile(connection: Connection, query: str, search_path: str, refresh_mode: str) -> tuple[Compiled, Mode]:
     """The compiled query, and the mode it can have; a mode that was asked for by name and cannot be is an error."""
+    _require_mode(refresh_mode)
+    return _with_mode(connection, compile_query(connection, query, search_path=search_path), refresh_mode)
+
+
+def _require_mode(refresh_mode: str) -> None:
     if refresh_mode == "IMMEDIATE":
         raise Unsupported("IMMEDIATE refresh is not available yet", code="PT290", hint="use DIFFERENTIAL")
     if refresh_mode not in MODES:
         raise UsageError(
             f"there is no refresh mode {refresh_mode!r}", code="PT006", hint=f"use one of {', '.join(MODES)}"
         )
-    compiled = compile_query(connection, query, search_path=search_path)
+
+
+def _with_mode(connection: Connection, compiled: Compiled, refresh_mode: str) -> tuple[Compiled, Mode]:
     if refresh_mode == "FULL":
         return compiled.without_tree(), Mode(refresh_mode, "FULL", "refresh mode is FULL")
     refusal = compiled.refusal or _capture_refusal(connection, compiled)
@@ -244,6 +258,13 @@ def _build(connection: Connection, prepared: Prepared, mode: Mode, settings: Set
     triggers.attach_all(connection, _columns_used(prepared.compiled), trigger_mode=settings.cdc_trigger_mode)
 
 
+def _require_users_schema(schema: str) -> None:
+    if schema in OWN_SCHEMAS or schema == "information_schema" or schema.startswith("pg_"):
+        raise UsageError(
+            f"there can be no stream table in the schema {schema}", code="PT314", hint="choose a schema of your own"
+        )
+
+
 def _require_free(connection: Connection, schema: str, name: str) -> None:
     if catalog.get(connection, schema, name) is not None:
         raise StateError(
@@ -288,11 +309,14 @@ def _fit_storage(connection: Connection, stream: StreamTable, prepared: Prepared
         )
     if any(table.oid == stream.pgt_relid for table in prepared.sources):
         raise other_columns(str(stream))
-    acl = _grants(connection, stream)
+    place = storage.locked(connection, stream.pgt_relid, "ACCESS EXCLUSIVE")
+    if place is None:
+        raise storage.dropped(stream)
+    acl = _grants(connection, place)
     ddl.announce_own(connection)  # who reads the table finds the new one at its next refresh
     _drop_storage(connection, stream, cascade=False)
-    merge.create(connection, prepared.storage)
-    table = _table(connection, stream.pgt_schema, stream.pgt_name)
+    merge.create(connection, replace(prepared.storage, schema=place.schema, name=place.name))
+    table = _table(connection, place.schema, place.name)
     for grant in acl:
         execute(connection, grant)
     record.set_storage(connection, stream.pgt_id, table.oid)
@@ -318,22 +342,20 @@ def _has_columns(connection: Connection, stream: StreamTable, prepared: Prepared
     return rows == [(column.name, column.type.name) for column in prepared.storage.columns]
 
 
-def _grants(connection: Connection, stream: StreamTable) -> list[str]:
+def _grants(connection: Connection, table: Table) -> list[str]:
     """The statements that give the present readers of the table their rights again."""
     rows = connection.execute(
         "SELECT e.privilege_type,"
         " CASE WHEN e.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(e.grantee)) END "
         "FROM pg_class AS c, aclexplode(c.relacl) AS e WHERE c.oid = %s AND e.grantee <> c.relowner",
-        (stream.pgt_relid,),
+        (table.oid,),
     ).fetchall()
-    table = f"{quote(stream.pgt_schema)}.{quote(stream.pgt_name)}"
-    return [f"GRANT {privilege} ON {table} TO {grantee}" for privilege, grantee in rows]
+    return [f"GRANT {privilege} ON {table.qualified} TO {grantee}" for privilege, grantee in rows]
 
 
 def _drop_storage(connection: Connection, stream: StreamTable, *, cascade: bool) -> None:
-    table = f"{quote(stream.pgt_schema)}.{quote(stream.pgt_name)}"
     try:
-        execute(connection, f"DROP TABLE IF EXISTS {table}{' CASCADE' if cascade else ''}")
+        storage.drop(connection, stream.pgt_relid, cascade=cascade)
     except psycopg.errors.DependentObjectsStillExist as error:
         raise StateError(
             f"other objects depend on {stream}: {error.diag.message_detail}",

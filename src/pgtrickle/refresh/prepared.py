@@ -79,8 +79,11 @@ def _state_table(connection: Connection, pgt_id: int, number: int, aggregate: Ag
 
 
 def _lockable(connection: Connection, compiled: Compiled) -> tuple[Table, ...]:
-    """The sources that can be locked against DDL: tables, on which the role has more than rights to some columns."""
+    """What can be locked against DDL: tables, and views that are read by name, to more than some columns of which the
+    role has rights."""
     tables = {source.table.oid: source.table for source in compiled.analysis.sources if source.kind in {"r", "p"}}
+    if compiled.tree is None:  # PostgreSQL reads its views by their names
+        tables |= {view.table.oid: view.table for view in compiled.analysis.views}
     allowed = connection.execute(
         "SELECT oid FROM unnest(%s::oid[]) AS oid WHERE has_table_privilege(oid, 'SELECT')", (list(tables),)
     ).fetchall()
