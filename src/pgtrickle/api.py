@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pgtrickle import db, embedded
+from pgtrickle.apply import storage
 from pgtrickle.capture import slot
 from pgtrickle.catalog import health, install
 from pgtrickle.catalog import reader as catalog
@@ -15,8 +16,8 @@ from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.health import Check, SlotHealth
 from pgtrickle.catalog.reader import CdcChange, CdcStatus, HistoryRow, StreamTable
 from pgtrickle.config import Settings
-from pgtrickle.errors import StateError, UsageError
-from pgtrickle.refresh import circle, circle_rules, define
+from pgtrickle.errors import Error, StateError, UsageError
+from pgtrickle.refresh import circle, circle_rules, define, dropped
 from pgtrickle.refresh.account import OTHER_GROUP, UNDER_WAY
 from pgtrickle.refresh.decide import Action
 from pgtrickle.refresh.explain import explain_query, explain_stream_table
@@ -82,6 +83,7 @@ class Trickle:
         diamond_schedule_policy: str | None = None,
     ) -> RefreshResult | None:
         """Creates a stream table, and populates it unless `initialize` is false. On failure nothing is left behind."""
+        dropped.look(self._connection)
         asked = _of_diamonds(diamond_consistency, diamond_schedule_policy)
         schedule = check_schedule(schedule, self.settings.min_schedule_seconds)
         pgt_id = define.create(
@@ -131,11 +133,16 @@ class Trickle:
                 record.set_status(self._connection, stream.pgt_id, _settable_status(status))
             self._ask_of_diamond(stream.pgt_id, asked)
             if cdc_mode is not None:
-                define.ask_for(
-                    self._connection, catalog.resolve(self._connection, name), _cdc_mode(cdc_mode), self.settings
-                )
-        if query is not None and stream.is_populated and catalog.resolve(self._connection, name).status != "SUSPENDED":
+                define.ask_for(self._connection, self._again(stream), _cdc_mode(cdc_mode), self.settings)
+        if query is not None and stream.is_populated and self._again(stream).status != "SUSPENDED":
             self._fill(stream.pgt_id)
+
+    def _again(self, stream: StreamTable) -> StreamTable:
+        """The same stream table as it is now, whatever its name."""
+        found = catalog.by_id(self._connection, stream.pgt_id)
+        if found is None or found.owner is None:
+            raise storage.dropped(stream)
+        return found
 
     def _redefine(self, stream: StreamTable, query: str | None, refresh_mode: str | None) -> None:
         """Defines it anew, unless it would then read itself, through others or not, where that may not be."""
@@ -199,6 +206,7 @@ class Trickle:
 
     def refresh_stream_table(self, name: str, *, full: bool = False) -> RefreshResult:
         """Brings a stream table up to date now; if it is in a circle or an atomic group, all of that."""
+        dropped.look(self._connection)
         return self._refresh(catalog.resolve(self._connection, name).pgt_id, full=full)
 
     def _refresh(self, pgt_id: int, *, full: bool = False, initiated_by: str = "MANUAL") -> RefreshResult:
@@ -215,6 +223,7 @@ class Trickle:
 
     def status(self, name: str | None = None) -> Sequence[StreamTable]:
         """All stream tables, or the one named."""
+        dropped.look(self._connection)
         if name is not None:
             return (catalog.resolve(self._connection, name),)
         return catalog.list_tables(self._connection)
@@ -244,14 +253,23 @@ class Trickle:
 
     def verify(self, *names: str) -> list[Verification]:
         """Compares stream tables (all, if none is named) with their queries as PostgreSQL evaluates them."""
+        dropped.look(self._connection)
         streams = [catalog.resolve(self._connection, name) for name in names] or list(
             catalog.list_tables(self._connection)
         )
-        patience = self.settings.decoder_wait_timeout
-        return [
-            verify(self._refresher.connections(), stream, self._refresher.prepared(stream), patience)
-            for stream in streams
-        ]
+        if len(names) == 1:
+            return [self._verify(streams[0])]
+        found = []
+        for stream in streams:  # one that cannot be compared says so, and the others are compared
+            try:
+                found.append(self._verify(stream))
+            except Error as error:
+                found.append(Verification(str(stream), 0, 0, "nothing", str(error)))
+        return found
+
+    def _verify(self, stream: StreamTable) -> Verification:
+        prepared = self._refresher.prepared(stream)
+        return verify(self._refresher.connections(), stream, prepared, self.settings.decoder_wait_timeout)
 
     def cdc_status(self) -> Sequence[CdcStatus]:
         """How each source is captured, and why."""

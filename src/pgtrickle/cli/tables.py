@@ -16,6 +16,7 @@ from pgtrickle.errors import UsageError
 if TYPE_CHECKING:
     from pgtrickle.catalog.reader import HistoryRow, StreamTable
     from pgtrickle.refresh.result import RefreshResult
+    from pgtrickle.refresh.verify import Verification
 
 Name = Annotated[str, typer.Argument(help="The stream table, with or without its schema.")]
 Query = Annotated[str, typer.Option("--query", help="The defining SELECT, or @FILE (@- is stdin).")]
@@ -236,13 +237,19 @@ def verify(
         print_table(
             ["table", "verdict", "missing", "extra", "compared with its query at"],
             [
-                (each.table, "equal" if each.equal else "DIFFERENT", each.missing, each.extra, each.compared_with)
+                (each.table, _verdict(each), each.missing, each.extra, each.error or each.compared_with)
                 for each in found
             ],
             numbers=["missing", "extra"],
         )
     if not all(each.equal for each in found):
         raise typer.Exit(NO)
+
+
+def _verdict(found: Verification) -> str:
+    if found.error is not None:
+        return "NOT COMPARED"
+    return "equal" if found.equal else "DIFFERENT"
 
 
 def _mode(stream: StreamTable) -> str:
@@ -260,6 +267,7 @@ def _sentence(result: RefreshResult) -> str:
 def _status(stream: StreamTable) -> Json:
     return {
         "table": str(stream),
+        "owner": stream.owner,
         "status": stream.status,
         "refresh_mode": stream.refresh_mode,
         "effective_mode": stream.effective_mode,

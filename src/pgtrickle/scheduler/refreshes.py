@@ -26,7 +26,7 @@ from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.config import Settings
 from pgtrickle.errors import Error
-from pgtrickle.refresh import idle, tick
+from pgtrickle.refresh import dropped, idle, tick
 from pgtrickle.refresh.decide import Action
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.refresh.retry import Kind, classify
@@ -141,6 +141,7 @@ class Refreshes:
         if not self._recovered:
             self._recover(conn)
         self._retention.keep(conn)
+        self._look(conn)
         streams = {each.pgt_id: each for each in catalog.list_tables(conn) if each.is_populated}
         known = self._learn(conn, streams.keys(), settings)
         now = _now(conn)
@@ -156,6 +157,14 @@ class Refreshes:
                 self._work(conn, known, working, running)
         self._left = frozenset(running.left)
         return bool(running.left)
+
+    def _look(self, conn: db.Connection) -> None:
+        """Takes up what became of stream tables by plain SQL."""
+        found = dropped.look(conn)
+        if found.tables:
+            say("stream_table_dropped", logging.WARNING, tables=list(found.tables))
+        if found.left:
+            say("stream_table_not_removed", logging.WARNING, left=list(found.left))
 
     def _learn(self, conn: db.Connection, populated: Collection[int], settings: Settings) -> Known:
         """What the catalog says; the groups are worked out, and stored, only when that has changed. A table that is not
@@ -176,8 +185,8 @@ class Refreshes:
         return self._known
 
     def _forget_dropped(self, known: AbstractSet[int]) -> None:
-        for dropped in self._compiled.keys() - known:
-            del self._compiled[dropped]
+        for gone in self._compiled.keys() - known:
+            del self._compiled[gone]
         self._attempts.keep(known)
 
     def _select(self, known: Known, streams: Mapping[int, StreamTable], now: datetime) -> frozenset[int]:
