@@ -268,6 +268,8 @@ class Trickle:
         return found
 
     def _verify(self, stream: StreamTable) -> Verification:
+        if stream.owner is None:
+            raise storage.dropped(stream)
         prepared = self._refresher.prepared(stream)
         return verify(self._refresher.connections(), stream, prepared, self.settings.decoder_wait_timeout)
 

@@ -275,6 +275,10 @@ def _keep_names(conn: psycopg.Connection[Any]) -> None:
 
 def _names(conn: psycopg.Connection[Any]) -> list[tuple[str, str]]:
     """The stream tables that still exist, under the names they have now."""
+    if _exists(conn, "pgt_present"):
+        return conn.execute(
+            "SELECT pgt_schema, pgt_name FROM pgtrickle.pgt_present WHERE is_there ORDER BY 1, 2"
+        ).fetchall()
     return conn.execute(
         "SELECT n.nspname, c.relname FROM pgtrickle.pgt_stream_tables AS t JOIN pg_class AS c ON c.oid = t.pgt_relid"
         " JOIN pg_namespace AS n ON n.oid = c.relnamespace ORDER BY 1, 2"

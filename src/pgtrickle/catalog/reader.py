@@ -203,7 +203,7 @@ def by_id(conn: psycopg.Connection[Any], pgt_id: int) -> StreamTable | None:
 
 def by_relation(conn: psycopg.Connection[Any], relid: int) -> StreamTable | None:
     """The stream table whose storage is `relid`: tells whether a source is itself a stream table."""
-    return _one(conn, sql.SQL("WHERE pgt_relid = %s"), (relid,))
+    return _one(conn, sql.SQL("WHERE p.is_there AND pgt_relid = %s"), (relid,))
 
 
 _NAMED = """

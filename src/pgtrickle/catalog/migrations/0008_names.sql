@@ -5,14 +5,24 @@ ALTER TABLE pgtrickle.pgt_stream_tables DROP CONSTRAINT pgt_stream_tables_pgt_sc
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.pgt_name IS
     'The name as last seen; pgt_present has the one that the table has now.';
 
+-- Oids mean something only in the database they were noted in. One that was restored from a dump has others, by which
+-- any table might be taken for ours: there, none is.
+CREATE TABLE pgtrickle.pgt_origin (catalog_relid oid NOT NULL);
+INSERT INTO pgtrickle.pgt_origin VALUES ('pgtrickle.pgt_stream_tables'::regclass);
+COMMENT ON TABLE pgtrickle.pgt_origin IS 'The oid of pgt_stream_tables where this catalog was made.';
+
 CREATE VIEW pgtrickle.pgt_present AS
 SELECT t.pgt_id, coalesce(n.nspname::text COLLATE "default", t.pgt_schema) AS pgt_schema,
        coalesce(c.relname::text COLLATE "default", t.pgt_name) AS pgt_name,
        pg_get_userbyid(c.relowner)::text AS owner, c.oid IS NOT NULL AS is_there,
        CASE WHEN c.oid IS NULL THEN 'ERROR' ELSE t.status END AS status,
-       CASE WHEN c.oid IS NULL THEN 'PT311: its table was dropped' ELSE t.last_error END AS last_error
+       CASE WHEN c.oid IS NOT NULL THEN t.last_error
+            WHEN o.here THEN 'PT311: its table was dropped'
+            ELSE 'PT311: this catalog was restored from a dump, and its oids are those of another database' END AS last_error
 FROM pgtrickle.pgt_stream_tables AS t
-LEFT JOIN pg_class AS c ON c.oid = t.pgt_relid AND c.relkind IN ('r', 'p')
+CROSS JOIN (SELECT EXISTS (SELECT FROM pgtrickle.pgt_origin
+                           WHERE catalog_relid = 'pgtrickle.pgt_stream_tables'::regclass) AS here) AS o
+LEFT JOIN pg_class AS c ON o.here AND c.oid = t.pgt_relid AND c.relkind IN ('r', 'p')
 LEFT JOIN pg_namespace AS n ON n.oid = c.relnamespace;
 COMMENT ON VIEW pgtrickle.pgt_present IS
     'What PostgreSQL has of each stream table now. One that was dropped is there until the next look removes it.';
