@@ -77,6 +77,7 @@ SUBQUERY_ORDER = Gap(
     "put the ORDER BY inside the aggregate call, or use refresh_mode => 'FULL'",
 )
 TABLE_FUNCTION = Gap("PT239", "{name} in FROM cannot be maintained incrementally yet")
+GROUPING_KEYS = Gap("PT274", "the keys of these grouping sets are not told apart: {name}")
 ARRAY = Gap(
     "PT241",
     "the order of the values of this ARRAY(SELECT …) is not definite",
