@@ -67,7 +67,7 @@ class _Builder(FromClause):
         self._check_parts(written)
         try:
             marks.mark(written, body.grouped, self._calls)
-        except marks.UnknownKeyError as what:
+        except groupingsets.UnknownKeyError as what:
             raise self._refuse(support.GROUPING_KEYS, str(what), "grouping sets", "rollup", "cube") from what
         parsed = spread(sublinks.spelled_out(written))
         rows = self._query(unfolded(parsed), {})
@@ -221,7 +221,10 @@ class _Builder(FromClause):
         """The groups, and then what reads them, as if they were in its FROM."""
         names = below.scope.names
         own = {name for (alias, name), column in names.items() if alias == groups.ALIAS and column not in below.carried}
-        above, made = groups.apart(node, self._calls, self._bench.name, below.scope, own)
+        try:
+            above, made = groups.apart(node, self._calls, self._bench.name, below.scope, own)
+        except groupingsets.UnknownKeyError as what:
+            raise self._refuse(support.GROUPING_KEYS, str(what), "grouping") from what
         rows = self._over(made, below)
         shown = rows.outputs[: len(made.expressions)]
         carried = [name for _, name in rows.outputs[len(shown) :]]

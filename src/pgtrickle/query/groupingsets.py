@@ -21,6 +21,10 @@ KEY = "pgtrickle_key"
 Keys = tuple[exp.Expr, ...]
 
 
+class UnknownKeyError(ValueError):
+    """An expression of which it cannot be told what key of GROUP BY it is."""
+
+
 def is_simple(group: exp.Group) -> bool:
     """Whether the clause is one list of expressions."""
     return not any(isinstance(part, exp.GroupingSets | exp.Cube | exp.Rollup | exp.Tuple) for part in group.expressions)

@@ -79,6 +79,17 @@ def apart(
     def show_key(part: exp.Expr, number: int) -> exp.Column:
         return show(groupingsets.marked(part.copy(), number), f"key {number}")
 
+    def show_grouping(call: exp.Expr) -> exp.Column:
+        """GROUPING(…), which a query within may say too: of columns, which are found by name."""
+        for argument in call.expressions if any(number is not None for number in numbers.values()) else []:
+            if groupingsets.key_of(argument) is None:
+                named = isinstance(argument, exp.Column)
+                number = numbers.get(scope.find(argument.table or None, argument.name)) if named else None
+                if number is None:
+                    raise groupingsets.UnknownKeyError("GROUPING in a subquery")
+                groupingsets.marked(argument, number)
+        return show(call, f"GROUPING {[groupingsets.key_of(part) for part in call.expressions]}")
+
     def replace(part: exp.Expr) -> exp.Expr:
         number = groupingsets.key_of(part) if levels.enclosing(part) is above else None
         if number is not None:
@@ -91,7 +102,7 @@ def apart(
         is_call = calls.aggregate(part) is not None and levels.owner(part) is above
         is_key = bool(computed) and _is_in(part, above) and text(part) in computed
         if _is_grouping_of(part, above):
-            return show(part, f"GROUPING {[groupingsets.key_of(argument) for argument in part.expressions]}")
+            return show_grouping(part.copy())
         return show(part, None) if is_call or is_key else part
 
     _rewrite(above, _ABOVE, replace)

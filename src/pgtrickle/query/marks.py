@@ -14,11 +14,8 @@ from sqlglot import exp
 
 from pgtrickle.query import dialect, groupingsets, sublinks
 from pgtrickle.query.calls import Calls, sorted_by
+from pgtrickle.query.groupingsets import UnknownKeyError
 from pgtrickle.query.groupkeys import Above, Grouped
-
-
-class UnknownKeyError(ValueError):
-    """An expression of which it cannot be told what key of GROUP BY it is."""
 
 
 def mark(query: exp.Expr, found: Sequence[Grouped], calls: Calls) -> None:
@@ -121,6 +118,8 @@ class _Marker:
     def _keys_in(self, part: exp.Expr) -> Iterator[exp.Expr]:
         """The outermost keys, as the text has them: neither in an aggregate nor in a query within."""
         if self._calls.aggregate(part) is not None or groupingsets.is_grouping(part):
+            return
+        if isinstance(part, exp.Identifier | exp.DataType):  # which may have the text of a key
             return
         if sublinks.is_value(part) and not isinstance(part, exp.Paren) and _text(part) in self._texts:
             yield part
