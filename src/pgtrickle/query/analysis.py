@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pgtrickle.errors import Unsupported
 from pgtrickle.model import PgType, Table
+from pgtrickle.query.groupkeys import Grouped
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +51,12 @@ class SourceRelation:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A query in PostgreSQL's normalised text, every name qualified; `aggregates` counts its aggregate calls."""
+    """A query in PostgreSQL's normalised text, every name qualified; `aggregates` counts its aggregate calls, `grouped`
+    has the keys of its grouping sets."""
 
     sql: str
     aggregates: int
+    grouped: tuple[Grouped, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import psycopg
 from pgtrickle.db import OWN_PATH, caller
 from pgtrickle.errors import QueryError, ServerError, Unsupported
 from pgtrickle.model import OWN_SCHEMAS, Table
-from pgtrickle.query import functions, nodetree, support
+from pgtrickle.query import functions, groupkeys, nodetree, support
 from pgtrickle.query.analysis import (
     Analysis,
     Body,
@@ -235,8 +235,9 @@ class _Reader:
         )
 
     def _body(self, view: int) -> tuple[Body, nodetree.Facts]:
-        facts = nodetree.read(self._place.rule(view))
-        return Body(self._place.definition(view), facts.aggregates), facts
+        tree = self._place.rule(view)
+        facts = nodetree.read(tree)
+        return Body(self._place.definition(view), facts.aggregates, groupkeys.read(tree)), facts
 
     def _require_stable_meaning(self, body: Body, facts: nodetree.Facts) -> None:
         if self._meaning_changes(body, facts):

@@ -12,7 +12,19 @@ from dataclasses import replace
 from sqlglot import exp
 
 from pgtrickle.model import Column, Expr
-from pgtrickle.query import dialect, firsts, groupingsets, groups, scalar, setreturning, sets, sublinks, support, topk
+from pgtrickle.query import (
+    dialect,
+    firsts,
+    groupingsets,
+    groups,
+    marks,
+    scalar,
+    setreturning,
+    sets,
+    sublinks,
+    support,
+    topk,
+)
 from pgtrickle.query.analysis import Analysis, Body
 from pgtrickle.query.bench import Describe
 from pgtrickle.query.building import Around, Below, First, Names, Parts, Rows
@@ -53,6 +65,10 @@ class _Builder(FromClause):
         except dialect.UnknownSyntaxError as error:
             raise self._refuse(support.UNFAITHFUL, str(error)) from error
         self._check_parts(written)
+        try:
+            marks.mark(written, body.grouped, self._calls)
+        except groupingsets.UnknownKeyError as what:
+            raise self._refuse(support.GROUPING_KEYS, str(what), "grouping sets", "rollup", "cube") from what
         parsed = spread(sublinks.spelled_out(written))
         rows = self._query(unfolded(parsed), {})
         # Checked last: a refusal of the query's shape says more than this.
@@ -205,7 +221,10 @@ class _Builder(FromClause):
         """The groups, and then what reads them, as if they were in its FROM."""
         names = below.scope.names
         own = {name for (alias, name), column in names.items() if alias == groups.ALIAS and column not in below.carried}
-        above, made = groups.apart(node, self._calls, self._bench.name, below.scope, own)
+        try:
+            above, made = groups.apart(node, self._calls, self._bench.name, below.scope, own)
+        except groupingsets.UnknownKeyError as what:
+            raise self._refuse(support.GROUPING_KEYS, str(what), "grouping") from what
         rows = self._over(made, below)
         shown = rows.outputs[: len(made.expressions)]
         carried = [name for _, name in rows.outputs[len(shown) :]]
@@ -316,13 +335,13 @@ class _Builder(FromClause):
             operator = Use(operator.columns, operator, tuple(map(reference, operator.columns)))
         scope = scope.over(operator)
         found = [tuple(self._resolve(k, scope) for k in keys) for keys in groupingsets.expand(node.args["group"])]
-        every = {dialect.text(key): key for keys in found for key in keys}
+        every = {number: key for keys in found for key in keys if (number := groupingsets.key_of(key)) is not None}
         types = self._bench.types(scope.operator, [from_node(key) for key in every.values()])
-        named = {text: type_.name for text, type_ in zip(every, types, strict=True)}
+        named = {number: type_.name for number, type_ in zip(every, types, strict=True)}
         branches: list[Project] = []
         for keys in found:
-            present = {dialect.text(key) for key in keys}
-            absent = {text: name for text, name in named.items() if text not in present}
+            present = {groupingsets.key_of(key) for key in keys}
+            absent = {number: name for number, name in named.items() if number not in present}
             selected, conditions = (
                 [groupingsets.within(part, keys, absent, self._calls.aggregate) for part in nodes]
                 for nodes in (parts.selected, parts.conditions)

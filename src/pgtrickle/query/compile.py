@@ -11,7 +11,7 @@ import psycopg
 from pgtrickle.db import caller
 from pgtrickle.errors import QueryError, Unsupported
 from pgtrickle.model import PgType
-from pgtrickle.query import dialect, limits, render, support
+from pgtrickle.query import dialect, limits, lookdependent, render, support
 from pgtrickle.query.analysis import Analysis, Body
 from pgtrickle.query.analyze import NOT_ITS_FAULT, Accept, Check, analyze
 from pgtrickle.query.build import build
@@ -21,6 +21,21 @@ from pgtrickle.query.scratch import scratch
 
 MOST_LEVELS: Final = 50
 """Operators above each other: joins, groupings, subqueries."""
+
+# Types whose equal values may look different: numeric, the floats (0 and -0), interval, char, jsonb, record, citext;
+# domains, arrays, ranges and rows of these.
+_PRONE = """
+WITH RECURSIVE parts(root, part) AS (
+    SELECT oid, oid FROM unnest(%s::oid[]) AS oid
+    UNION SELECT p.root, x.part FROM parts AS p JOIN pg_catalog.pg_type AS t ON t.oid = p.part CROSS JOIN LATERAL (
+        SELECT t.typbasetype UNION ALL SELECT t.typelem
+        UNION ALL SELECT r.rngsubtype FROM pg_catalog.pg_range AS r WHERE t.oid IN (r.rngtypid, r.rngmultitypid)
+        UNION ALL SELECT a.atttypid FROM pg_catalog.pg_attribute AS a
+        WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped) AS x(part) WHERE x.part <> 0
+)
+SELECT DISTINCT p.root FROM parts AS p JOIN pg_catalog.pg_type AS t ON t.oid = p.part
+WHERE p.part = ANY (ARRAY[1700, 700, 701, 1186, 1042, 3802, 2249]::oid[]) OR t.typname = 'citext'
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +90,7 @@ def _compile(conn: psycopg.Connection[Any], read: Callable[[], Analysis], within
             _require_faithful(conn, analysis)
             _require_same_types(conn, analysis, tree)
             _require_few_levels(tree)
+            _require_definite(conn, tree)
     except Unsupported as refusal:
         return Compiled(analysis, None, refusal)
     except dialect.UnknownSyntaxError as problem:
@@ -130,6 +146,18 @@ def _require_round_trip(conn: psycopg.Connection[Any], body: Body, at: str | Non
         raise support.UNFAITHFUL.refuse(message, at=at, view=view) from error
     if ours != given:
         raise support.UNFAITHFUL.refuse("an expression in it would change", at=at, view=view)
+
+
+def _require_definite(conn: psycopg.Connection[Any], tree: Operator) -> None:
+    """No condition may depend on which of several equal values a group shows."""
+    types = lookdependent.key_types(tree)
+    if not types:
+        return
+    with scratch(conn, "pg_catalog") as place:
+        prone = {int(row[0]) for row in place.rows(_PRONE, (sorted(types),))}
+    found = lookdependent.first_condition(tree, prone)
+    if found is not None:
+        raise support.LOOK.refuse(found)
 
 
 def _require_same_types(conn: psycopg.Connection[Any], analysis: Analysis, tree: Operator) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from pgtrickle.model import Column, Expr
-from pgtrickle.query import dialect
+from pgtrickle.query import dialect, groupingsets
 from pgtrickle.query.bench import Bench
 from pgtrickle.query.expression import column_node, from_node, reference, tree_columns
 from pgtrickle.query.operators import Aggregate, AggregateCall, Operator
@@ -45,6 +45,7 @@ class Grouping:
         self._external = external
         self._types = {column.name: column.type for column in operator.columns}
         self._keys: dict[str, str] = {}
+        self._marked: dict[int, str] = {}
         self._extra_keys: dict[str, None] = {}
         self._calls: dict[str, tuple[str, _Call]] = {}
 
@@ -53,6 +54,8 @@ class Grouping:
         key_expressions = [from_node(key) for key in keys]
         operator, names = self._bench.extend(self._operator, [(key, "") for key in key_expressions])
         self._keys = {key.sql: name for key, name in zip(key_expressions, names, strict=True)}
+        marks = [groupingsets.key_of(key) for key in keys]
+        self._marked = {mark: name for mark, name in zip(marks, names, strict=True) if mark is not None}
         rewritten = [output.copy().transform(self._rewrite) for output in outputs]
         if not self._keys and not self._calls:
             self._call(dialect.parse_expression("count(*)"), "count")
@@ -65,7 +68,11 @@ class Grouping:
     def _rewrite(self, node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.Identifier | exp.Paren | exp.Ordered):  # which may have the text of a key
             return node
-        key = self._keys.get(dialect.text(node))
+        if groupingsets.is_grouping(node):
+            return exp.Literal.number(0)  # of a plain GROUP BY: its keys are all grouped by
+        mark = groupingsets.key_of(node)
+        # Of the rest, the text will do: it is over the tree's columns, so that what looks alike has the same value.
+        key = self._keys.get(dialect.text(node)) if mark not in self._marked else self._marked[mark]
         if key is not None:
             return column_node(key)
         if isinstance(node, exp.Query):

@@ -36,7 +36,8 @@ def called(select: exp.Select, names: Mapping[str, str], calls: Calls) -> exp.Se
     def replace(part: exp.Expr) -> exp.Expr:
         if calls.aggregate(part) is not None:
             return part.copy()  # a copy is not looked into
-        return _column(names[text(part)]) if _is_in(part, select) and text(part) in names else part
+        is_key = _is_in(part, select) and text(part) in names
+        return groupingsets.carried(_column(names[text(part)]), part) if is_key else part
 
     _rewrite(select, (*_ABOVE, "group"), replace)
     return select
@@ -50,7 +51,10 @@ def stands_within(select: exp.Select, keys: Set[str], calls: Calls) -> bool:
     having = select.args.get("having")
     wholes = [*(part.unalias() for part in select.expressions), *sorted_by(select)]
     parts = [*(part for part in wholes if text(part) not in keys), *([] if having is None else [having.this])]
-    walks = (part.walk(prune=lambda node: calls.aggregate(node) is not None or _is_grouping(node)) for part in parts)
+    walks = (
+        part.walk(prune=lambda node: calls.aggregate(node) is not None or groupingsets.is_grouping(node))
+        for part in parts
+    )
     return any(_is_in(node, select) and text(node) in keys for walk in walks for node in walk)
 
 
@@ -60,8 +64,11 @@ def apart(
     """What is above the groups of a SELECT, and the SELECT that makes them; `own` are keys that `called` has named."""
     above = select.copy()
     keys = groupingsets.keys(select.args.get("group"))
-    computed = {text(key) for key in keys if not isinstance(key, exp.Column)}
+    computed = {text(key) for key in keys if not isinstance(key, exp.Column) and groupingsets.key_of(key) is None}
     shown: dict[str, exp.Alias] = {}
+    numbers = {
+        scope.find(key.table or None, key.name): groupingsets.key_of(key) for key in keys if isinstance(key, exp.Column)
+    }
 
     def show(part: exp.Expr, known_as: str | None) -> exp.Column:
         what = known_as or text(part)
@@ -69,13 +76,34 @@ def apart(
             shown[what] = _alias(part.copy(), name())
         return _column(shown[what].alias)
 
+    def show_key(part: exp.Expr, number: int) -> exp.Column:
+        return show(groupingsets.marked(part.copy(), number), f"key {number}")
+
+    def show_grouping(call: exp.Expr) -> exp.Column:
+        """GROUPING(…), which a query within may say too: of columns, which are found by name."""
+        for argument in call.expressions if any(number is not None for number in numbers.values()) else []:
+            if groupingsets.key_of(argument) is None:
+                named = isinstance(argument, exp.Column)
+                number = numbers.get(scope.find(argument.table or None, argument.name)) if named else None
+                if number is None:
+                    raise groupingsets.UnknownKeyError("GROUPING in a subquery")
+                groupingsets.marked(argument, number)
+        return show(call, f"GROUPING {[groupingsets.key_of(part) for part in call.expressions]}")
+
     def replace(part: exp.Expr) -> exp.Expr:
+        number = groupingsets.key_of(part) if levels.enclosing(part) is above else None
+        if number is not None:
+            return show_key(part, number)
         if isinstance(part, exp.Column):
             is_own = part.name in own if part.table == ALIAS else levels.reader(part) is above
-            return show(part, scope.find(part.table or None, part.name)) if is_own else part
+            found = scope.find(part.table or None, part.name) if is_own else None
+            number = numbers.get(found)
+            return part if not is_own else show(part, found) if number is None else show_key(part, number)
         is_call = calls.aggregate(part) is not None and levels.owner(part) is above
         is_key = bool(computed) and _is_in(part, above) and text(part) in computed
-        return show(part, None) if is_call or is_key or _is_grouping_of(part, above) else part
+        if _is_grouping_of(part, above):
+            return show_grouping(part.copy())
+        return show(part, None) if is_call or is_key else part
 
     _rewrite(above, _ABOVE, replace)
     having = above.args.get("having")
@@ -113,11 +141,8 @@ def _is_in(node: exp.Expr, select: exp.Select) -> bool:
     return sublinks.is_value(node) and levels.enclosing(node) is select
 
 
-def _is_grouping(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Anonymous) and node.name == "GROUPING"
-
-
 def _is_grouping_of(node: exp.Expr, select: exp.Select) -> bool:
     """Whether it is GROUPING(…) of the keys of a SELECT; those that are named are of no FROM in the text."""
-    owner = levels.owner(node) if _is_grouping(node) else None
-    return _is_grouping(node) and (owner is None or owner is select)
+    is_grouping = groupingsets.is_grouping(node)
+    owner = levels.owner(node) if is_grouping else None
+    return is_grouping and (owner is None or owner is select or levels.enclosing(node) is select)

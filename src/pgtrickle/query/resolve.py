@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from pgtrickle.query import given, ofrow, scalar, sublinks, support, topk
+from pgtrickle.query import given, groupingsets, ofrow, scalar, sublinks, support, topk
 from pgtrickle.query.building import Around, Building, Names
 from pgtrickle.query.calls import function_name
 from pgtrickle.query.expression import column_node, conjunct_nodes, from_node, tree_columns
@@ -51,6 +51,9 @@ class Resolving(Building):
         """
 
         def replace(part: exp.Expr) -> exp.Expr:
+            return groupingsets.carried(resolved(part), part)
+
+        def resolved(part: exp.Expr) -> exp.Expr:
             if self._is_answered(part, scope):
                 return ofrow.resolved(part, scope)
             if self._is_answered(sublinks.asked(part), scope):

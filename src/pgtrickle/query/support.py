@@ -77,6 +77,12 @@ SUBQUERY_ORDER = Gap(
     "put the ORDER BY inside the aggregate call, or use refresh_mode => 'FULL'",
 )
 TABLE_FUNCTION = Gap("PT239", "{name} in FROM cannot be maintained incrementally yet")
+LOOK = Gap(
+    "PT275",
+    "the condition {name} depends on how a value looks that a grouping below it takes for equal to others",
+    "put the condition in WHERE, below the grouping, group by the text too, or use refresh_mode => 'FULL'",
+)
+GROUPING_KEYS = Gap("PT274", "the keys of these grouping sets are not told apart: {name}")
 ARRAY = Gap(
     "PT241",
     "the order of the values of this ARRAY(SELECT …) is not definite",
