@@ -22,16 +22,20 @@ from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.catalog.writer import Definition
 from pgtrickle.config import Settings
 from pgtrickle.db import Connection, execute
-from pgtrickle.errors import StateError, Unsupported, UsageError
+from pgtrickle.errors import QueryError, StateError, Unsupported, UsageError
 from pgtrickle.model import Table, quote
+from pgtrickle.postgres.aggregate import state_columns
 from pgtrickle.query.compile import Compiled, compile_query
 from pgtrickle.query.fingerprint import fingerprint
+from pgtrickle.query.operators import Aggregate, walk
 from pgtrickle.refresh.circle_rules import other_columns
 from pgtrickle.refresh.failure import DefinitionProblem
 from pgtrickle.refresh.lock import wait_for_refresh
 from pgtrickle.refresh.prepared import Prepared, joined_aggregates, prepare
 
 _COMPILE_AGAIN_WITHIN_S: Final = 600.0
+_MOST_COLUMNS: Final = 1590
+"""A table can have 1600, and those that we put rows into on their way have some of their own."""
 MODES = ("AUTO", "FULL", "DIFFERENTIAL")
 
 
@@ -69,6 +73,16 @@ def create(
         pgt_id = record.register(connection, table, definition, schedule=schedule, requested_cdc_mode=cdc_mode)
         _build(connection, prepare(connection, pgt_id, schema, bare, compiled), mode, settings)
     return pgt_id
+
+
+def rehearse(connection: Connection, query: str) -> tuple[Prepared, Mode]:
+    """What `create` would make of a query in mode AUTO: it is asked the same questions, and its table is made and taken
+    back. Capture is not begun, as that would lock the sources; nor is state made, which takes rights on our schemas."""
+    with connection.transaction(force_rollback=True):
+        compiled, mode = _compile(connection, query, _search_path(connection), "AUTO")
+        prepared = prepare(connection, 0, "pg_temp", "pgtrickle_rehearsed", compiled)
+        merge.create(connection, prepared.storage)
+    return prepared, mode
 
 
 def load(connection: Connection, stream: StreamTable) -> Prepared:
@@ -173,14 +187,41 @@ def _compile(connection: Connection, query: str, search_path: str, refresh_mode:
             f"there is no refresh mode {refresh_mode!r}", code="PT006", hint=f"use one of {', '.join(MODES)}"
         )
     compiled = compile_query(connection, query, search_path=search_path, with_tree=refresh_mode != "FULL")
+    _require_storable(compiled)
     if refresh_mode == "FULL":
         return compiled, Mode(refresh_mode, "FULL", "refresh mode is FULL")
-    refusal = compiled.refusal or _capture_refusal(connection, compiled)
+    refusal = compiled.refusal or _state_refusal(compiled) or _capture_refusal(connection, compiled)
     if refusal is None:
         return compiled, Mode(refresh_mode, "DIFFERENTIAL", None)
     if refresh_mode == "DIFFERENTIAL":
         raise refusal
     return compiled.without_tree(), Mode(refresh_mode, "FULL", str(refusal))
+
+
+def _require_storable(compiled: Compiled) -> None:
+    """Whether a table can have the query's columns, and so can those through which its rows come to it."""
+    columns = len(compiled.analysis.columns)
+    if columns == 0:
+        raise QueryError("the query has no columns", code="PT112", hint="select at least one")
+    if columns > _MOST_COLUMNS:
+        raise QueryError(
+            f"the query has {columns} columns, and a stream table at most {_MOST_COLUMNS}",
+            code="PT113",
+            hint="select fewer, or make two stream tables of it",
+        )
+
+
+def _state_refusal(compiled: Compiled) -> Unsupported | None:
+    """That a grouping would keep more than a table can have columns, if one would."""
+    for node in walk(compiled.tree) if compiled.tree is not None else ():
+        kept = len(state_columns(node)) if isinstance(node, Aggregate) else 0
+        if kept > _MOST_COLUMNS:
+            return Unsupported(
+                f"a grouping of the query would keep {kept} values a group, and can keep {_MOST_COLUMNS}",
+                code="PT284",
+                hint="compute fewer aggregates in one query, or use refresh_mode => 'FULL'",
+            )
+    return None
 
 
 def _require_compatible(refresh_mode: str | None, cdc_mode: str | None) -> None:
