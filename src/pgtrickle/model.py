@@ -24,13 +24,15 @@ class PgType:
     """A type as PostgreSQL names it: `name` is `format_type()`'s text and can stand in a cast.
 
     `collation` is the qualified, quoted collation of a collatable column when it is not the default one;
-    `deterministic` is false when that collation lets different byte strings be equal.
+    `deterministic` is false when that collation lets different byte strings be equal. `intervals` says whether values
+    are made of intervals: `all` (an interval, a domain, array or range of them), or `some` (a row type with one).
     """
 
     oid: int
     name: str
     collation: str | None = None
     deterministic: bool = True
+    intervals: str | None = None
 
     @property
     def has_one_look(self) -> bool:

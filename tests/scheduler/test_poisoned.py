@@ -64,6 +64,17 @@ def test_a_schedule_that_makes_no_sense_stops_its_own_table_alone(rounds: tuple[
     assert (_table(conn, "bad").status, _table(conn, "bad").last_error) == ("ACTIVE", None)
 
 
+def test_a_row_that_someone_holds_is_not_waited_for(rounds: tuple[Connection, Refreshes], database18: str) -> None:
+    conn, refreshes = rounds
+    conn.execute("UPDATE pgtrickle.pgt_stream_tables SET schedule = 'soon' WHERE pgt_name = 'bad'")
+    with db.connect(database18) as other, other.transaction():
+        other.execute("SELECT FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'bad' FOR UPDATE")
+        refreshes.round(Settings())
+        assert _table(conn, "bad").status == "ACTIVE"
+    _moves_on(conn, refreshes)
+    assert _table(conn, "bad").status == "ERROR"
+
+
 def test_times_beyond_all_bounds_are_refused(rounds: tuple[Connection, Refreshes]) -> None:
     conn, _ = rounds
     for moment in ("infinity", "-infinity", "0044-03-15 BC", "20000-01-01"):

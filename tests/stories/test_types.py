@@ -275,6 +275,26 @@ def test_sums_and_averages_of_every_type_that_has_them(story18: Story) -> None:
     told.churn()
 
 
+def test_the_least_interval_and_relations_that_are_gone(story18: Story) -> None:
+    """Values whose text PostgreSQL does not read again."""
+    least = "'-9223372036854775808 microseconds'"
+    story18.run(
+        "CREATE TABLE t (id int PRIMARY KEY, i interval, a interval[], r regclass)",
+        "CREATE TABLE u (i interval, n int)",
+        f"INSERT INTO t VALUES (1, {least}, ARRAY[interval {least}], 999999), (2, '1 day', NULL, 't')",
+    )
+    story18.create("plain", "SELECT i, a, r FROM t")
+    story18.create("longest", "SELECT i, count(*) AS n, max(a) AS a FROM t GROUP BY i")
+    story18.create("joined", "SELECT t.i, a, n FROM t JOIN u ON t.i = u.i")
+    story18.run(
+        f"INSERT INTO u VALUES ({least}, 1), ('1 day', 2)",
+        f"INSERT INTO t VALUES (3, '5 days -9223372036854775808 microseconds', '{{{least[1:-1]}, NULL}}', 0)",
+    )
+    story18.follow()
+    story18.run("DELETE FROM t WHERE id = 1", "UPDATE t SET i = '-9223372036854775808 microseconds' WHERE id = 2")
+    story18.follow()
+
+
 NAMES = (
     "w",
     "h",

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from pgtrickle.apply.merge import by_image
 from pgtrickle.apply.stage import STATE_SCHEMA
-from pgtrickle.apply.state import pipe
 from pgtrickle.db import Connection, execute
 from pgtrickle.model import quote
+from pgtrickle.postgres.copy import pipe
 from pgtrickle.postgres.weighted import chain, kept_rows, run_steps, weigh
 from pgtrickle.postgres.wire import WEIGHT, definition
 from pgtrickle.query import render

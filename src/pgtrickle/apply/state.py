@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pgtrickle.apply.stage import STATE_SCHEMA
-from pgtrickle.db import Connection, execute, scalar, statement
+from pgtrickle.db import Connection, execute, scalar
 from pgtrickle.errors import StateError
 from pgtrickle.model import quote
 from pgtrickle.postgres import aggregate as sql
+from pgtrickle.postgres.copy import pipe
 from pgtrickle.postgres.weighted import chain, run_steps, weigh
 from pgtrickle.postgres.wire import definition
 from pgtrickle.query import render
@@ -195,18 +196,6 @@ def _regrouped(state: StateTable, wanted: str, rows: str, *, nulls: bool) -> str
 
 def _whole_keys(state: StateTable, alias: str) -> str:
     return " AND ".join(f"{alias}.{quote(key)} IS NOT NULL" for key in state.aggregate.keys) or "true"
-
-
-def pipe(source: Connection, query: str, target: Connection, table: str) -> None:
-    """Streams the rows of a query on one connection into a table on another."""
-    with (
-        source.cursor() as out_cursor,
-        target.cursor() as in_cursor,
-        out_cursor.copy(statement(f"COPY ({query}) TO STDOUT")) as outgoing,
-        in_cursor.copy(statement(f"COPY {table} FROM STDIN")) as incoming,
-    ):
-        for block in outgoing:
-            incoming.write(block)
 
 
 def _take_over(writer: Connection, state: StateTable, merged: str, again: str) -> None:

@@ -24,7 +24,7 @@ SELECT k.source_relid::bigint, pg_relation_size(to_regclass(k.buffer_name)),
        CASE WHEN k.cdc_mode = 'WAL' THEN t.truncating * 4 = k.trigger_count
                  AND EXISTS (SELECT FROM pg_publication_rel AS r WHERE r.oid = k.membership)
                  AND EXISTS (SELECT FROM pgtrickle.pgt_slot AS s WHERE s.alive)
-            ELSE t.enabled = k.trigger_count END
+            ELSE t.enabled = k.trigger_count AND pgtrickle.sees_all_writers(k.source_relid, k.trigger_level) END
 FROM pgtrickle.pgt_change_tracking AS k
 JOIN (SELECT tgfoid, count(*) AS enabled, count(*) FILTER (WHERE tgtype & 32 <> 0) AS truncating
       FROM pg_trigger WHERE tgenabled = 'A' GROUP BY tgfoid) AS t

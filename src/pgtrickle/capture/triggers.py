@@ -163,9 +163,10 @@ def disarm(conn: psycopg.Connection[Any], source_oid: int) -> None:
 
 
 def stand(conn: psycopg.Connection[Any], source_oid: int) -> bool:
-    """Whether all triggers of the source are there and enabled as we enable them."""
+    """Whether all triggers of the source are there, enabled as we enable them, and see all who write to it."""
     row = conn.execute(
         "SELECT (SELECT count(*) FROM pg_trigger WHERE tgfoid = to_regproc(%s) AND tgenabled = 'A') = trigger_count"
+        " AND pgtrickle.sees_all_writers(source_relid, trigger_level)"
         " FROM pgtrickle.pgt_change_tracking WHERE source_relid = %s",
         (f"{buffer.SCHEMA}.{buffer.function_name(source_oid)}", source_oid),
     ).fetchone()

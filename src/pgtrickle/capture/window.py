@@ -34,10 +34,10 @@ class NotCaptured(StateError):
 class Pending:
     """Changes of one source in a window.
 
-    `truncated`: they do not tell its content, compute it anew. `captured` is false when a trigger of ours is missing or
-    was disabled for a time, or the slot or the publication is gone, so that changes may be lost: `attach` again, then
-    compute anew. (The triggers are enabled ALWAYS; a user's DISABLE TRIGGER ALL … ENABLE TRIGGER ALL leaves them
-    enabled otherwise, and so shows.)
+    `truncated`: they do not tell its content, compute it anew. `captured` is false when a trigger of ours is missing,
+    was disabled for a time or does not see a subscription's rows, or the slot or the publication is gone, so that
+    changes may be lost: `attach` again, then compute anew. (The triggers are enabled ALWAYS; a user's DISABLE TRIGGER
+    ALL … ENABLE TRIGGER ALL leaves them enabled otherwise, and so shows.)
     """
 
     changes: int
@@ -148,7 +148,7 @@ def pending(
             " coalesce((SELECT CASE WHEN k.cdc_mode = 'WAL' THEN t.truncating * 4 = k.trigger_count"
             "   AND EXISTS (SELECT FROM pgtrickle.pgt_published AS r WHERE r.source_relid = k.source_relid)"
             "   AND EXISTS (SELECT FROM pgtrickle.pgt_slot AS s WHERE s.alive)"
-            "   ELSE t.enabled = k.trigger_count END"
+            "   ELSE t.enabled = k.trigger_count AND pgtrickle.sees_all_writers(k.source_relid, k.trigger_level) END"
             "   FROM pgtrickle.pgt_change_tracking AS k, (SELECT count(*) AS enabled,"
             "     count(*) FILTER (WHERE tgtype & 32 <> 0) AS truncating FROM pg_trigger"
             "     WHERE tgfoid = to_regproc({function}) AND tgenabled = 'A') AS t"

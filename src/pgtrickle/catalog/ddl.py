@@ -18,8 +18,13 @@ NOT_TRACKED: Final = (
 
 def track(conn: psycopg.Connection[Any]) -> bool:
     """Create the event triggers where they are missing; false if this role may not."""
-    row = conn.execute("SELECT pgtrickle.track_ddl()").fetchone()
-    return row is not None and bool(row[0])
+    of_ours = (
+        "SELECT to_regproc('pgtrickle.track_subscriptions') IS NOT NULL"  # a directory of older migrations has none
+    )
+    tracked = [conn.execute("SELECT pgtrickle.track_ddl()").fetchone()]
+    if (conn.execute(of_ours).fetchone() or (False,))[0]:
+        tracked.append(conn.execute("SELECT pgtrickle.track_subscriptions()").fetchone())
+    return all(row is not None and bool(row[0]) for row in tracked)
 
 
 def use(conn: psycopg.Connection[Any], pgt_id: int, dependencies: Dependencies) -> None:

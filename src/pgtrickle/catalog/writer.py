@@ -264,11 +264,11 @@ def mark_failed(
 
 def mark_unreadable(conn: psycopg.Connection[Any], pgt_id: int, error: str) -> None:
     """The row itself makes no sense to the service (its schedule, say): ERROR, until someone corrects it. No refresh
-    has failed, so nothing is counted."""
-    _update(
-        conn,
+    has failed, so nothing is counted. A row that someone holds is left to the next round: all others would wait."""
+    conn.execute(
         "UPDATE pgtrickle.pgt_stream_tables SET last_error = %s,"
-        " status = CASE WHEN status = 'SUSPENDED' THEN status ELSE 'ERROR' END WHERE pgt_id = %s",
+        " status = CASE WHEN status = 'SUSPENDED' THEN status ELSE 'ERROR' END"
+        " WHERE pgt_id = (SELECT pgt_id FROM pgtrickle.pgt_stream_tables WHERE pgt_id = %s FOR UPDATE SKIP LOCKED)",
         (error, pgt_id),
     )
 

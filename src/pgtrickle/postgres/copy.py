@@ -1,4 +1,7 @@
-"""Arrow rows into a PostgreSQL table, by COPY in CSV: an unquoted empty field is NULL, a quoted one is empty text."""
+"""Rows into a PostgreSQL table by COPY: from Arrow, or from a query of another session.
+
+From Arrow they go as CSV: an unquoted empty field is NULL, a quoted one is empty text.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,16 @@ import pyarrow as pa
 from pyarrow import csv
 
 from pgtrickle.db import Connection, statement
-from pgtrickle.model import quote
+from pgtrickle.model import PgType, quote
+from pgtrickle.postgres.wire import send
+from pgtrickle.query.scratch import INTERVALS
 
 _CHUNK = 50_000
+_COLUMNS = f"""
+SELECT a.attname, {INTERVALS}
+FROM pg_catalog.pg_attribute AS a JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid
+WHERE a.attrelid = pg_catalog.to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
 
 
 def copy_arrow(connection: Connection, table: str, rows: pa.Table) -> None:
@@ -23,3 +33,25 @@ def copy_arrow(connection: Connection, table: str, rows: pa.Table) -> None:
             sink = pa.BufferOutputStream()
             csv.write_csv(rows.slice(start, _CHUNK), sink, options)
             copy.write(sink.getvalue())
+
+
+def pipe(source: Connection, query: str, target: Connection, table: str) -> None:
+    """Streams the rows of a query on one connection into a table (SQL text) on another, column by place."""
+    with (
+        source.cursor() as out_cursor,
+        target.cursor() as in_cursor,
+        out_cursor.copy(statement(f"COPY ({_readable(query, target, table)}) TO STDOUT")) as outgoing,
+        in_cursor.copy(statement(f"COPY {table} FROM STDIN")) as incoming,
+    ):
+        for block in outgoing:
+            incoming.write(block)
+
+
+def _readable(query: str, target: Connection, table: str) -> str:
+    """The query with values in a form that the table's types can read again: see `wire.send`."""
+    found = target.execute(_COLUMNS.encode(), (table,)).fetchall()
+    columns = [(quote(str(name)), PgType(0, "", intervals=str(intervals))) for name, intervals in found]
+    if all(type_.intervals != "all" for _, type_ in columns):
+        return query
+    values = [send(name, type_) if type_.intervals == "all" else name for name, type_ in columns]
+    return f"SELECT {', '.join(values)} FROM ({query}) AS piped({', '.join(name for name, _ in columns)})"

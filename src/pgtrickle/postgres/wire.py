@@ -1,8 +1,10 @@
 """How a value travels between PostgreSQL and Spark: three kinds, all lossless.
 
 Integers and booleans go as themselves, text as text; every other type goes as its PostgreSQL text form, which
-`pg_dump` relies on to be exact. Spark only moves and compares these forms; it never computes with the last kind.
-Called by whatever writes SQL that Spark's tasks run, and by what lands their rows.
+`pg_dump` relies on to be exact. Two are not: PostgreSQL does not read the smallest number of microseconds again as it
+writes it, and the name of a relation that is gone, or is found on another path. Spark only moves and compares these
+forms; it never computes with the last kind. Called by whatever writes SQL that Spark's tasks run, and by what lands
+their rows.
 """
 
 from __future__ import annotations
@@ -36,6 +38,9 @@ _INTEGERS = frozenset({20, 21, 23})
 _BOOLEAN = 16
 _TEXTS = frozenset({25, 1043})
 _BPCHAR = 1042
+_OBJECTS = frozenset({24, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4089, 4096, 4191})  # regproc, regclass and the like
+_LEAST_TIME = ("-2562047788:00:54.775808", "-9223372036854775808 microseconds")
+"""Of an interval: as PostgreSQL writes it, and as it can read it."""
 
 
 def wire(type_: PgType) -> Wire:
@@ -53,12 +58,18 @@ def send(expression: str, type_: PgType) -> str:
     """SQL that turns a value of the type into its wire form."""
     if type_.oid == _BPCHAR:  # its cast to text would strip the padding
         return f"textin(bpcharout({expression}))"
+    if type_.oid in _OBJECTS:
+        return f"({expression})::oid::text"
+    if type_.intervals == "all":
+        written, readable = _LEAST_TIME
+        return f"replace(({expression})::text, '{written}', '{readable}')"
     return f"({expression})::{wire(type_).postgres}"
 
 
 def receive(expression: str, type_: PgType) -> str:
     """SQL that turns a wire form back into the value, with its collation."""
-    value = f"({expression})::{type_.name}"
+    through = "oid::" if type_.oid in _OBJECTS else ""
+    value = f"({expression})::{through}{type_.name}"
     return f"{value} COLLATE {type_.collation}" if type_.collation else value
 
 

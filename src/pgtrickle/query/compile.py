@@ -16,7 +16,7 @@ from pgtrickle.query.analysis import Analysis, Body
 from pgtrickle.query.analyze import NOT_ITS_FAULT, Accept, Check, analyze
 from pgtrickle.query.build import build
 from pgtrickle.query.locate import locate_name
-from pgtrickle.query.operators import Operator
+from pgtrickle.query.operators import Operator, walk
 from pgtrickle.query.scratch import scratch
 
 MOST_LEVELS: Final = 50
@@ -91,6 +91,7 @@ def _compile(conn: psycopg.Connection[Any], read: Callable[[], Analysis], within
             _require_same_types(conn, analysis, tree)
             _require_few_levels(tree)
             _require_definite(conn, tree)
+            _require_readable(tree)
     except Unsupported as refusal:
         return Compiled(analysis, None, refusal)
     except dialect.UnknownSyntaxError as problem:
@@ -111,6 +112,14 @@ def _require_few_levels(tree: Operator) -> None:
 
     if depth(tree) > MOST_LEVELS:
         raise support.TOO_DEEP.refuse()
+
+
+def _require_readable(tree: Operator) -> None:
+    """All values travel as text, and must be the same when they are read again."""
+    for node in walk(tree):
+        for column in node.columns:
+            if column.type.intervals == "some":
+                raise support.ROW_OF_INTERVAL.refuse(column.type.name)
 
 
 def _describe(conn: psycopg.Connection[Any], query: str) -> list[PgType]:

@@ -75,15 +75,22 @@ class _Call(threading.Thread, Generic[Answer]):
 
 
 def with_deep_stack(work: Callable[[], Answer]) -> Answer:
-    """What `work` answers or raises, called with room for `DEPTH` calls within each other."""
+    """What `work` answers or raises, called with room for `DEPTH` calls within each other. Where the system has no such
+    stack to give (a limit on virtual memory), with the room that there is."""
     call = _Call(work)
+    return call.answer() if _started(call) else work()
+
+
+def _started(call: threading.Thread) -> bool:
     with _lock:
         before = threading.stack_size(_STACK)
         try:
             call.start()
+        except RuntimeError:
+            return False
         finally:
             threading.stack_size(before)
-    return call.answer()
+        return True
 
 
 @contextmanager

@@ -18,13 +18,32 @@ from pgtrickle.query.analysis import Attribute
 
 _NAME = "pgtrickle_analysed"
 
+INTERVALS = """
+       CASE WHEN a.atttypid = 1186 THEN 'all'
+            WHEN t.typtype <> 'b' OR t.typelem <> 0 THEN (
+                WITH RECURSIVE part(oid) AS (
+                    SELECT a.atttypid
+                    UNION
+                    SELECT inner_type FROM part JOIN pg_catalog.pg_type AS p ON p.oid = part.oid CROSS JOIN LATERAL (
+                        SELECT p.typbasetype UNION ALL SELECT p.typelem
+                        UNION ALL SELECT r.rngsubtype FROM pg_catalog.pg_range r
+                                  WHERE p.oid IN (r.rngtypid, r.rngmultitypid)
+                        UNION ALL SELECT f.atttypid FROM pg_catalog.pg_attribute f
+                                  WHERE f.attrelid = p.typrelid AND f.attnum > 0 AND NOT f.attisdropped
+                    ) AS within(inner_type) WHERE inner_type <> 0)
+                SELECT CASE WHEN bool_or(p.typtype = 'c') THEN 'some' ELSE 'all' END
+                FROM part JOIN pg_catalog.pg_type AS p ON p.oid = part.oid HAVING bool_or(part.oid = 1186)) END
+"""
+"""Whether the values of a column `a` of type `t` are made of intervals, see `PgType.intervals`."""
+
 # The live columns of a relation; the parts of a PgType come last.
-_ATTRIBUTES = """
+_ATTRIBUTES = f"""
 SELECT a.attnum, a.attname, a.attgenerated,
        a.atttypid, pg_catalog.format_type(a.atttypid, a.atttypmod),
        CASE WHEN a.attcollation <> t.typcollation
             THEN pg_catalog.quote_ident(cn.nspname) || '.' || pg_catalog.quote_ident(co.collname) END,
-       coalesce(co.collisdeterministic, true)
+       coalesce(co.collisdeterministic, true),
+       {INTERVALS}
 FROM pg_catalog.pg_attribute a
 JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
 LEFT JOIN pg_catalog.pg_collation co ON co.oid = a.attcollation

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 import psycopg
 
@@ -22,18 +23,22 @@ from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.catalog.writer import Definition
 from pgtrickle.config import Settings
 from pgtrickle.db import Caller, Connection, caller, execute
-from pgtrickle.errors import StateError, Unsupported, UsageError
+from pgtrickle.errors import QueryError, StateError, Unsupported, UsageError
 from pgtrickle.fence import Fence, fenced
 from pgtrickle.model import OWN_SCHEMAS, Table, quote
+from pgtrickle.postgres.aggregate import state_columns
 from pgtrickle.query import meaning
 from pgtrickle.query.compile import Compiled, compile_query
 from pgtrickle.query.fingerprint import fingerprint
+from pgtrickle.query.operators import Aggregate, walk
 from pgtrickle.refresh.binding import compile_bound
 from pgtrickle.refresh.circle_rules import other_columns
 from pgtrickle.refresh.failure import DefinitionProblem
 from pgtrickle.refresh.lock import wait_for_refresh
 from pgtrickle.refresh.prepared import Prepared, joined_aggregates, prepare
 
+_MOST_COLUMNS: Final = 1590
+"""A table can have 1600, and those that we put rows into on their way have some of their own."""
 MODES = ("AUTO", "FULL", "DIFFERENTIAL")
 
 
@@ -73,6 +78,18 @@ def create(
         pgt_id = record.register(connection, table, definition, schedule=schedule, requested_cdc_mode=cdc_mode)
         _build(connection, prepare(connection, pgt_id, schema, bare, compiled), mode, settings)
     return pgt_id
+
+
+def rehearse(connection: Connection, query: str) -> tuple[Prepared, Mode]:
+    """What `create` would make of a query in mode AUTO: it is asked the same questions, and its table is made and taken
+    back. Capture is not begun, as that would lock the sources; nor is state made, which takes rights on our schemas."""
+    with connection.transaction(force_rollback=True):
+        who = _defining(connection)
+        compiled, mode = _compile(connection, query, who, "AUTO")
+        meaning.require_same(connection, query, who)
+        prepared = prepare(connection, 0, "pg_temp", "pgtrickle_rehearsed", compiled)
+        merge.create(connection, prepared.storage)
+    return prepared, mode
 
 
 def load(connection: Connection, stream: StreamTable) -> Prepared:
@@ -191,14 +208,41 @@ def _require_mode(refresh_mode: str) -> None:
 
 
 def _with_mode(connection: Connection, compiled: Compiled, refresh_mode: str) -> tuple[Compiled, Mode]:
+    _require_storable(compiled)
     if refresh_mode == "FULL":
         return compiled, Mode(refresh_mode, "FULL", "refresh mode is FULL")
-    refusal = compiled.refusal or _capture_refusal(connection, compiled)
+    refusal = compiled.refusal or _state_refusal(compiled) or _capture_refusal(connection, compiled)
     if refusal is None:
         return compiled, Mode(refresh_mode, "DIFFERENTIAL", None)
     if refresh_mode == "DIFFERENTIAL":
         raise refusal
     return compiled.without_tree(), Mode(refresh_mode, "FULL", str(refusal))
+
+
+def _require_storable(compiled: Compiled) -> None:
+    """Whether a table can have the query's columns, and so can those through which its rows come to it."""
+    columns = len(compiled.analysis.columns)
+    if columns == 0:
+        raise QueryError("the query has no columns", code="PT112", hint="select at least one")
+    if columns > _MOST_COLUMNS:
+        raise QueryError(
+            f"the query has {columns} columns, and a stream table at most {_MOST_COLUMNS}",
+            code="PT113",
+            hint="select fewer, or make two stream tables of it",
+        )
+
+
+def _state_refusal(compiled: Compiled) -> Unsupported | None:
+    """That a grouping would keep more than a table can have columns, if one would."""
+    for node in walk(compiled.tree) if compiled.tree is not None else ():
+        kept = len(state_columns(node)) if isinstance(node, Aggregate) else 0
+        if kept > _MOST_COLUMNS:
+            return Unsupported(
+                f"a grouping of the query would keep {kept} values a group, and can keep {_MOST_COLUMNS}",
+                code="PT284",
+                hint="compute fewer aggregates in one query, or use refresh_mode => 'FULL'",
+            )
+    return None
 
 
 def _require_compatible(refresh_mode: str | None, cdc_mode: str | None) -> None:

@@ -11,14 +11,13 @@ from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.db import Connection
 from pgtrickle.delta.differentiate import differentiate
 from pgtrickle.delta.explain import plan as delta_text
-from pgtrickle.query import meaning
-from pgtrickle.query.compile import compile_query
 from pgtrickle.query.explain import tree as tree_text
 from pgtrickle.refresh import facts as ask
 from pgtrickle.refresh.actual import Actual
 from pgtrickle.refresh.connections import Connections
+from pgtrickle.refresh.define import rehearse
 from pgtrickle.refresh.plan import SMALL_CHANGES, plan_delta
-from pgtrickle.refresh.prepared import Prepared, prepare
+from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.window import Span, Window, at_snapshot
 from pgtrickle.spark.explain import physical_text
 from pgtrickle.spark.facts import Facts
@@ -30,13 +29,10 @@ _TYPICAL_CHANGES = 100
 
 
 def explain_query(connection: Connection, query: str) -> str:
-    """How the query would be maintained, or why only FULL refreshes can."""
-    with connection.transaction():
-        compiled = compile_query(connection, query)
-        meaning.require_same(connection, query, db.caller(connection))
-        prepared = prepare(connection, 0, "", "query", compiled)
-    if compiled.tree is None:
-        return f"refresh mode\n  FULL: {compiled.refusal}\n"
+    """How a stream table of the query would be maintained, or why only FULL refreshes can; refused as `create` is."""
+    prepared, mode = rehearse(connection, query)
+    if mode.effective == "FULL":
+        return f"refresh mode\n  FULL: {mode.reason}\n"
     spans = {table.oid: Span(_ANY_WINDOW, _ANY_WINDOW) for table in prepared.sources}
     return _sections(connection, prepared, {}, Window(_ANY_WINDOW, Connections.single(connection), spans))
 

@@ -24,8 +24,9 @@ from uuid import uuid4
 from pgtrickle.apply.merge import by_image
 from pgtrickle.capture import window
 from pgtrickle.capture.window import Pending, Sides
-from pgtrickle.db import Connection, execute, statement
+from pgtrickle.db import Connection, execute
 from pgtrickle.model import quote
+from pgtrickle.postgres.copy import pipe
 from pgtrickle.query.operators import Scan
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.spark.flow import Place
@@ -197,12 +198,7 @@ def copied(source: Connection, query: str, target: Connection, *, like: str | No
     same columns, where `target` cannot read what the one reads."""
     name = f"pgt_copy_{uuid4().hex[:12]}"
     execute(target, f"CREATE TEMPORARY TABLE {name} ON COMMIT DROP AS {like or query} WITH NO DATA")
-    with (
-        source.cursor().copy(statement(f"COPY ({query}) TO STDOUT")) as given,
-        target.cursor().copy(statement(f"COPY pg_temp.{name} FROM STDIN")) as taken,
-    ):
-        for data in given:
-            taken.write(data)
+    pipe(source, query, target, f"pg_temp.{name}")
     return f"pg_temp.{name}"
 
 

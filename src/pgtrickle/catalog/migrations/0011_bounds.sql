@@ -56,3 +56,49 @@ ALTER TABLE pgtrickle.pgt_stream_tables
     ADD CHECK (last_refresh_at BETWEEN '1970-01-01 UTC' AND '9000-01-01 UTC') NOT VALID,
     ADD CHECK (created_at BETWEEN '1970-01-01 UTC' AND '9000-01-01 UTC') NOT VALID,
     ADD CHECK (updated_at BETWEEN '1970-01-01 UTC' AND '9000-01-01 UTC') NOT VALID;
+
+-- Whether triggers of that level see all who write to a source. The apply worker of a subscription fires row triggers
+-- only: a table that became its target after capture began is captured by triggers that miss its rows.
+CREATE FUNCTION pgtrickle.sees_all_writers(source_relid oid, trigger_level text) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT trigger_level = 'ROW' OR NOT EXISTS (
+        SELECT FROM pg_catalog.pg_subscription_rel AS s
+        WHERE s.srrelid = source_relid
+           OR EXISTS (SELECT FROM pg_catalog.pg_partition_ancestors(s.srrelid) AS a WHERE a.relid = source_relid))
+$$;
+
+-- A subscription that comes and goes between two refreshes leaves rows that no one saw. So before one is changed or
+-- dropped, the sources that it wrote to unseen are marked. A user's command never fails by an error of ours.
+CREATE FUNCTION pgtrickle.on_subscription_ddl() RETURNS event_trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    captured record;
+BEGIN
+    FOR captured IN
+        SELECT k.source_relid, k.buffer_name FROM pgtrickle.pgt_change_tracking AS k
+        WHERE k.cdc_mode <> 'WAL' AND NOT pgtrickle.sees_all_writers(k.source_relid, k.trigger_level)
+    LOOP
+        EXECUTE format('INSERT INTO %s (xid, lsn, action) VALUES (pg_current_xact_id(), pg_current_wal_insert_lsn(), %L)',
+                       to_regclass(captured.buffer_name), 'T');
+    END LOOP;
+EXCEPTION WHEN OTHERS THEN
+    RAISE WARNING 'pgtrickle could not mark the targets of a subscription: %', SQLERRM
+        USING HINT = 'Refresh the stream tables that read them in full.';
+END
+$$;
+REVOKE ALL ON FUNCTION pgtrickle.on_subscription_ddl() FROM PUBLIC;
+
+-- Creates that event trigger; false if this role may not.
+CREATE FUNCTION pgtrickle.track_subscriptions() RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_event_trigger WHERE evtname = 'pgtrickle_subscription') THEN
+        CREATE EVENT TRIGGER pgtrickle_subscription ON ddl_command_start
+            WHEN TAG IN ('ALTER SUBSCRIPTION', 'DROP SUBSCRIPTION')
+            EXECUTE FUNCTION pgtrickle.on_subscription_ddl();
+    END IF;
+    RETURN true;
+EXCEPTION WHEN insufficient_privilege THEN
+    RETURN false;
+END
+$$;
