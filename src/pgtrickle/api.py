@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pgtrickle import db, embedded
 from pgtrickle.capture import slot
-from pgtrickle.catalog import health, install
+from pgtrickle.catalog import health, install, serving
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.health import Check, SlotHealth
@@ -243,10 +243,12 @@ class Trickle:
         return circle_rules.route(members) if members else None
 
     def verify(self, *names: str) -> list[Verification]:
-        """Compares stream tables (all, if none is named) with their queries as PostgreSQL evaluates them."""
-        streams = [catalog.resolve(self._connection, name) for name in names] or list(
-            catalog.list_tables(self._connection)
-        )
+        """Compares stream tables (all that this login computes, if none is named) with their queries as PostgreSQL
+        evaluates them."""
+        streams = [catalog.resolve(self._connection, name) for name in names]
+        if not names:
+            ours = serving.computable(self._connection)
+            streams = [each for each in catalog.list_tables(self._connection) if each.pgt_id in ours]
         patience = self.settings.decoder_wait_timeout
         return [
             verify(self._refresher.connections(), stream, self._refresher.prepared(stream), patience)

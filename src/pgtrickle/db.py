@@ -34,6 +34,8 @@ SESSION_SETTINGS: Final[dict[str, str]] = {
     "idle_in_transaction_session_timeout": "0",
     "idle_session_timeout": "0",  # the service's sessions may have nothing to do for long
     "transaction_timeout": "0",
+    # Row security applies as it does to the login; `off` would make errors of what is filtered.
+    "row_security": "on",
     # Our statements are many, long of text and short of work: compiling one costs more than running it.
     "jit": "off",
 }

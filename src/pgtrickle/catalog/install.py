@@ -15,7 +15,7 @@ import psycopg
 from psycopg import sql
 
 from pgtrickle import slots
-from pgtrickle.catalog import ddl
+from pgtrickle.catalog import ddl, serving
 from pgtrickle.errors import ServerError, StateError
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
@@ -25,6 +25,11 @@ _LOCK: Final = 0x7067_7472_6963_6B6C  # "pgtrickl": one installer or remover at 
 
 
 _SLOT: Final = "replication slot"
+
+_DEFINERS: Final = """
+SELECT p.oid::pg_catalog.regprocedure::text FROM pg_catalog.pg_proc AS p
+JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace WHERE p.prosecdef AND n.nspname = ANY(%s)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,7 @@ def load_migrations(directory: Path = MIGRATIONS) -> tuple[Migration, ...]:
 def install(conn: psycopg.Connection[Any], *, directory: Path = MIGRATIONS) -> InstallResult:
     """Bring the catalog to this code's version in one transaction; does nothing when it is there already."""
     migrations = load_migrations(directory)
+    serving.require_trusted_catalog(conn)
     try:
         if not _missing(conn, migrations):
             return InstallResult(len(migrations), (), ())
@@ -104,6 +110,7 @@ def uninstall(conn: psycopg.Connection[Any], *, drop_stream_tables: bool, dry_ru
     on them goes. The role pgtrickle_user stays, since other databases of the server may use it.
     """
     with conn.transaction():
+        serving.require_trusted_catalog(conn)
         conn.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
         removals = _removals(conn, drop_stream_tables)
         if not dry_run:
@@ -200,6 +207,8 @@ def _grant(conn: psycopg.Connection[Any]) -> tuple[str, ...]:
         "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pgtrickle TO {}",
     ):
         conn.execute(sql.SQL(grant).format(role))
+    for (function,) in conn.execute(_DEFINERS, (list(SCHEMAS),)).fetchall():  # called by their triggers alone
+        conn.execute(sql.SQL("REVOKE ALL ON FUNCTION {} FROM {}").format(sql.SQL(function), role))
     return ()
 
 

@@ -17,6 +17,7 @@ from pgtrickle.apply import merge
 from pgtrickle.apply.merge import by_image
 from pgtrickle.capture.window import NotCaptured, Pending
 from pgtrickle.catalog import reader as catalog
+from pgtrickle.catalog import serving
 from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.db import Connection, execute, scalar
@@ -122,7 +123,7 @@ class _Circle:
         }
         try:
             return self._run()
-        except (Refused, NotInTick):
+        except (Refused, serving.NotServed, NotInTick):
             raise
         except Behind as behind:
             return self._skip(str(behind))
@@ -277,6 +278,8 @@ class _Circle:
         results = {}
         writer = self.connections.writer
         with writer.transaction():
+            for each, ready in self.ready.items():
+                serving.hold(writer, self.streams[each], ready.storage.qualified)
             applied = {each: self._apply(rounds, ready, onward) for each, ready in self.ready.items()}
             frontier = including(sources.until, int(str(scalar(writer, "SELECT pg_current_xact_id()::text"))))
             for each, part in self.parts.items():

@@ -13,7 +13,7 @@ import psycopg
 
 from pgtrickle.apply import first, layout, merge, state
 from pgtrickle.capture import eligibility, triggers
-from pgtrickle.catalog import ddl
+from pgtrickle.catalog import ddl, serving
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.names import parse_name, qualify
@@ -54,6 +54,7 @@ def create(
 ) -> int:
     """Registers a stream table: catalog, storage, state, capture. Commits all or nothing; returns its id."""
     with connection.transaction():
+        serving.require_login(connection)
         _require_compatible(refresh_mode, cdc_mode)
         schema, bare = qualify(connection, parse_name(name))
         _require_free(connection, schema, bare)
@@ -72,6 +73,7 @@ def create(
 def load(connection: Connection, stream: StreamTable) -> Prepared:
     """Compiles a registered stream table for its refreshes."""
     with connection.transaction():
+        serving.require(connection, stream)
         compiled = compile_query(connection, stream.defining_query, search_path=stream.search_path)
     if stream.effective_mode == "FULL":
         compiled = compiled.without_tree()
@@ -94,6 +96,7 @@ def redefine(
     with connection.transaction():
         _require_compatible(refresh_mode, stream.requested_cdc_mode)
         wait_for_refresh(connection, stream.pgt_id, str(stream))
+        serving.require(connection, stream)
         path = stream.search_path if query is None else _search_path(connection)
         text = query or stream.defining_query
         compiled, mode = _compile(connection, text, path, refresh_mode or stream.refresh_mode)

@@ -22,6 +22,7 @@ from pgtrickle import db, failpoints
 from pgtrickle.apply import merge, stage
 from pgtrickle.capture.window import NotCaptured, Pending
 from pgtrickle.catalog import reader as catalog
+from pgtrickle.catalog import serving
 from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.errors import Error, Refused, StateError
@@ -58,7 +59,7 @@ INSEPARABLE = "an aggregate over what changed before and after the snapshot is i
 
 
 class SourceGone(Exception):
-    """A source is not there under the name it had when the query was compiled."""
+    """A source is not there under the name it had when the query was compiled, or not for us."""
 
 
 class Halted(Exception):
@@ -84,7 +85,7 @@ class Refresh(Account):
     def run(self) -> RefreshResult:
         try:
             return self._run()
-        except (Refused, Behind, Halted, InCircle):
+        except (Refused, serving.NotServed, Behind, Halted, InCircle):
             raise
         except NotInTick as outside:
             self.undone(str(outside))
@@ -244,7 +245,11 @@ class Refresh(Account):
                 db.execute(reader, f"SET LOCAL lock_timeout = '{db.LOCK_TIMEOUT}'")  # utility: takes no snapshot yet
                 try:
                     db.execute(reader, f"LOCK TABLE {tables} IN ACCESS SHARE MODE")
-                except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
+                except (
+                    psycopg.errors.UndefinedTable,
+                    psycopg.errors.InvalidSchemaName,
+                    psycopg.errors.InsufficientPrivilege,  # what may not be read any more is as good as gone
+                ) as error:
                     raise SourceGone from error
             if self.tick is None:
                 moment = now(reader)
@@ -350,6 +355,7 @@ class Refresh(Account):
                 if upstream is not AS_THEY_ARE:
                     self._require_as_seen(prepared)
                 self.lap("spark")
+                serving.hold(writer, stream, prepared.storage.qualified)
                 apply = merge.replace if whole else merge.apply_delta
                 applied = apply(writer, prepared.storage, relation, result_columns(prepared))
                 self.lap("apply")

@@ -1,4 +1,4 @@
-"""One leader a database: whoever holds an advisory lock, for as long as its session lives. Called by the service.
+"""One leader a database and login: whoever holds an advisory lock, for as long as its session lives. Called by the service.
 
 The lock goes with the session, so a leader that was killed is followed by the next at once, and one whose machine has
 vanished as soon as TCP tells. Waiting is done by asking again and again: a session that waits in PostgreSQL would hold
@@ -22,7 +22,9 @@ from pgtrickle.errors import ServerError
 
 ASK_AGAIN_S: Final = 1.0
 BEAT_S: Final = 1.0
-_KEY: Final = "pg_catalog.hashtextextended('pgtrickle service', 0)"  # also in the view that tells whether one runs
+_KEY: Final = (
+    "pg_catalog.hashtextextended('pgtrickle service ' || session_user, 0)"  # also in pgtrickle.serving_roles()
+)
 _CLIENT_KEEPALIVES: Final = {
     "keepalives": 1,
     "keepalives_idle": 5,

@@ -16,6 +16,7 @@ from pgtrickle import db
 from pgtrickle.capture import slot
 from pgtrickle.capture.modes import SlotState, Step
 from pgtrickle.capture.steer import Rests, Steered, steer
+from pgtrickle.catalog import serving
 from pgtrickle.catalog import writer as record
 from pgtrickle.config import Settings
 from pgtrickle.scheduler.alerts import Levels, Measures, alerts
@@ -44,6 +45,9 @@ class Steering:
     def round(self, settings: Settings) -> bool:
         """One look at everything; true if something moved, and what follows should not wait."""
         conn = self._connection()
+        if not serving.steers(conn):  # another login's service does: a database has one slot and one decoder
+            self._decoding.stop()
+            return False
         state = self._decoding.follow(conn)
         steered = steer(conn, settings, decoder=state, rests=self._rests)
         for each in steered:
