@@ -149,12 +149,8 @@ def test_a_superusers_service_leaves_her_table_and_her_requests_alone(trap: Trap
                 steering.round(Settings())
                 assert requests.carry_out(trickle.connection, trickle) == 0
             problems = world.admin.execute("SELECT detail FROM pgtrickle.health_check() WHERE check_name = 'service'")
-            assert problems.fetchall() == [
-                (
-                    f"no running service serves the role {world.eve}, which owns {trap.name}:"
-                    " pgtrickle run with its login",
-                )
-            ]
+            unserved = f"no running service serves the role {world.eve}, which owns {trap.name}"
+            assert problems.fetchall() == [(f"{unserved}: pgtrickle run with its login",)]
     finally:
         service.close()
         steering.close()
@@ -215,7 +211,8 @@ def secure(conn: Connection) -> list[tuple[object, ...]]:
     """Our SECURITY DEFINER functions, with what there is to say of each."""
     return conn.execute(
         "SELECT p.proname, p.proconfig @> ARRAY['search_path=pg_catalog, pg_temp'],"
-        " has_function_privilege('public', p.oid, 'EXECUTE'), has_function_privilege('pgtrickle_user', p.oid, 'EXECUTE')"
+        " has_function_privilege('public', p.oid, 'EXECUTE'),"
+        " has_function_privilege('pgtrickle_user', p.oid, 'EXECUTE')"
         " FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace"
         " WHERE n.nspname LIKE 'pgtrickle%%' AND p.prosecdef ORDER BY 1"
     ).fetchall()

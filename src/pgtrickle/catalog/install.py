@@ -88,6 +88,7 @@ def install(conn: psycopg.Connection[Any], *, directory: Path = MIGRATIONS) -> I
             return InstallResult(len(migrations), (), ())
         with conn.transaction():
             conn.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+            _as_owner(conn)
             missing = _missing(conn, migrations)  # again: another installer may have been at it until now
             _require_free_schemas(conn)
             for migration in missing:
@@ -121,6 +122,14 @@ def uninstall(conn: psycopg.Connection[Any], *, drop_stream_tables: bool, dry_ru
         for name in slots:
             _drop_slot(conn, name)
     return [removal for removal, _ in removals]
+
+
+def _as_owner(conn: psycopg.Connection[Any]) -> None:
+    """For this transaction: what a member of the catalog's owner adds to the catalog belongs to the owner too."""
+    conn.execute(
+        "SELECT set_config('role', pg_get_userbyid(nspowner), true) FROM pg_namespace"
+        " WHERE nspname = 'pgtrickle' AND pg_get_userbyid(nspowner) <> current_user"
+    )
 
 
 def _missing(conn: psycopg.Connection[Any], migrations: tuple[Migration, ...]) -> tuple[Migration, ...]:

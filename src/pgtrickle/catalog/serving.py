@@ -2,8 +2,8 @@
 
 The rule is `pgtrickle.serves` (migration 0008). It is asked wherever a query of a stream table is analysed or computed:
 PostgreSQL runs functions, triggers and policies with the rights of the session, and analysing a query alone evaluates
-calls of IMMUTABLE functions. It is asked again under the lock with which a refresh writes, so that the table cannot go to
-another owner in between. What counts is the login (`session_user`): any function may RESET ROLE.
+calls of IMMUTABLE functions. It is asked again under the lock with which a refresh writes, so that the table cannot go
+to another owner in between. What counts is the login (`session_user`): any function may RESET ROLE.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class NotServed(ServerError):
 
 
 def require_login(conn: psycopg.Connection[Any]) -> None:
-    """Refuses a session that acts as another role than it logged in as: user code could go back to the login's rights."""
+    """Refuses a session that acts as another role than it logged in as: user code could go back to the login."""
     row = conn.execute("SELECT session_user::text, current_user::text").fetchone()
     assert row is not None
     login, acting = row

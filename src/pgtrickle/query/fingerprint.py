@@ -47,7 +47,7 @@ WITH RECURSIVE source AS (
     SELECT jsonb_build_array('key', k.oid, k.conrelid, k.conkey)
     FROM pg_catalog.pg_constraint k WHERE k.oid = ANY (%(constraints)s::oid[])
     UNION ALL
-    -- Who may read: what the login, or the owner of a view, may no longer read is not to come out of the buffers either.
+    -- Who may read: what the login, or the owner of a view, may no longer read is not to come from the buffers either.
     SELECT jsonb_build_array('access', s.oid, r.who, pg_catalog.row_security_active(s.oid),
            pg_catalog.has_table_privilege(r.oid, s.oid, 'SELECT') OR coalesce((
                SELECT bool_and(pg_catalog.has_column_privilege(r.oid, s.oid, n, 'SELECT'))

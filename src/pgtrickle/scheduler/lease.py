@@ -1,4 +1,4 @@
-"""One leader a database and login: whoever holds an advisory lock, for as long as its session lives. Called by the service.
+"""One leader a database and login: whoever holds an advisory lock, while its session lives. Called by the service.
 
 The lock goes with the session, so a leader that was killed is followed by the next at once, and one whose machine has
 vanished as soon as TCP tells. Waiting is done by asking again and again: a session that waits in PostgreSQL would hold

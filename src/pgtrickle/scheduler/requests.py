@@ -5,9 +5,9 @@ know) and the connection that works on.
 
 Whose rights count: a service takes only requests of roles that it serves (`catalog/serving.py`): of its own login role,
 and of roles that have all of its rights anyway. Those of others stay PENDING for a service of theirs. So whatever the
-service does for a request, the requester could have done by itself: PostgreSQL's answer to the service is the answer to
-it. The requester must own the table that it alters, drops or refreshes, and owns what it creates (or, if the service may
-not give it away, the service does, whose rights the requester has).
+service does for a request, the requester could have done by itself: PostgreSQL's answer to the service is the answer
+to it. The requester must own the table that it alters, drops or refreshes, and owns what it creates (or, if the service
+may not give it away, the service does, whose rights the requester has).
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What the role that made a request may ask for, what names mean to it, and who owns what comes of it. For `requests.py`.
+"""What a role that made a request may ask for, what names mean to it, and who owns what comes of it.
+
+For `requests.py`.
 
 Whether its requests are ours to carry out at all is asked first, where they are picked up (`catalog/serving.py`).
 """
@@ -15,7 +17,8 @@ from pgtrickle.db import Connection
 from pgtrickle.errors import ServerError, StateError
 
 _MAY_BECOME = """
-SELECT pg_has_role(r.oid, CASE WHEN current_setting('server_version_num')::integer < 160000 THEN 'MEMBER' ELSE 'SET' END)
+SELECT pg_has_role(
+    r.oid, CASE WHEN current_setting('server_version_num')::integer < 160000 THEN 'MEMBER' ELSE 'SET' END)
 FROM pg_roles AS r WHERE r.rolname = %s
 """
 

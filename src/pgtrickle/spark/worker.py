@@ -24,6 +24,7 @@ from pgtrickle.spark.outward import AT_ONCE
 
 Batches = Iterator[pa.RecordBatch]
 _kept: dict[str, adbc.Connection] = {}
+_MOST_KEPT = 4
 _ARROW = {Wire.INTEGER: pa.int64(), Wire.BOOLEAN: pa.bool_(), Wire.TEXT: pa.string()}
 
 
@@ -52,11 +53,14 @@ class Snapshot:
 
 
 def _connection(dsn: str) -> adbc.Connection:
-    """The worker's connection: the one it has, if that is to the same server and still answers."""
-    for known in [dsn_ for dsn_ in _kept if dsn_ != dsn or not _alive(_kept[dsn_])]:
+    """The worker's connection with that login: the one it has, if it still answers. It keeps those used last."""
+    for known in [dsn_ for dsn_ in _kept if not _alive(_kept[dsn_])]:
         _kept.pop(known).close()
     if dsn in _kept:
+        _kept[dsn] = _kept.pop(dsn)  # the last used comes last
         return _kept[dsn]
+    while len(_kept) >= _MOST_KEPT:
+        _kept.pop(next(iter(_kept))).close()
     connection = adbc.connect(dsn, autocommit=True)
     with connection.cursor() as cursor:
         cursor.execute(db.session_sql())
