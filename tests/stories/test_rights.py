@@ -1,4 +1,4 @@
-"""The set-up that SECURITY.md gives, word for word: all a stream table can do, as a role with those rights and no others;
+"""The set-up that SECURITY.md gives, word for word: all a stream table can do, as a role with those rights and no more;
 and what becomes of it when the login may no longer read its source, or not all of it."""
 
 from __future__ import annotations
