@@ -12,7 +12,7 @@ from pgtrickle import db, destination
 from pgtrickle.answers import notes
 from pgtrickle.apply import storage
 from pgtrickle.capture import slot
-from pgtrickle.catalog import health, install
+from pgtrickle.catalog import health, install, serving
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.health import Check, SlotHealth
@@ -314,12 +314,13 @@ class Trickle:
         return circle_rules.route(members) if members else None
 
     def verify(self, *names: str) -> list[Verification]:
-        """Compares stream tables (all, if none is named) with their queries as PostgreSQL evaluates them. One that
-        cannot be compared says why, in its `error`."""
+        """Compares stream tables (all that this login computes, if none is named) with their queries as PostgreSQL
+        evaluates them. One that cannot be compared says why, in its `error`."""
         dropped.look(self._connection)
-        streams = [catalog.resolve(self._connection, name) for name in names] or list(
-            catalog.list_tables(self._connection)
-        )
+        streams = [catalog.resolve(self._connection, name) for name in names]
+        if not names:
+            ours = serving.computable(self._connection)
+            streams = [each for each in catalog.list_tables(self._connection) if each.pgt_id in ours]
         patience = self.settings.decoder_wait_timeout
         return [
             verify_or_tell(self._refresher.connections(), stream, patience, self._refresh_for_sure)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -68,7 +69,8 @@ def test_an_unreachable_server_is_three_and_the_password_stays_secret() -> None:
     told = run("--dsn", "postgresql://someone:hush-hush@127.0.0.1:1/nowhere", "status")
     assert told.returncode == 3
     assert told.stdout == ""
-    what, hint = told.stderr.splitlines()
+    warning, what, hint = told.stderr.splitlines()
+    assert warning.startswith("warning: the password in --dsn")
     assert what.startswith("error: PT400: cannot connect")
     assert hint.startswith("hint: ")
     assert "hush" not in told.stderr
@@ -100,7 +102,7 @@ def test_a_role_without_rights_is_three(shop: str) -> None:
         with psycopg.connect(shop, autocommit=True) as connection:
             connection.execute("DROP ROLE cli_guest")
     assert told.returncode == 3
-    assert told.stderr.startswith("error: PT402")
+    assert "\nerror: PT402" in told.stderr, "after the warning of the password"
     assert "Traceback" not in told.stderr
 
 
@@ -111,3 +113,21 @@ def test_what_postgresql_refuses_is_no_traceback(call: Call, shop: str) -> None:
     told = call("verify", "ratio")
     assert told.exit_code == 1
     assert told.stderr.startswith("error: public.ratio: PT343: PostgreSQL refused: division by zero")
+
+
+def test_a_password_on_the_command_line_is_warned_of(shop: str) -> None:
+    """On stderr, so that JSON stays JSON; a password from the environment is no one else's to see."""
+    for arguments, environment, warned in (
+        (["--dsn", shop, "config", "--json"], {}, True),
+        (["config", "--json"], {"PGTRICKLE_DSN": shop}, False),
+    ):
+        done = subprocess.run(
+            [*PROGRAM, *arguments],
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), **environment},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert json.loads(done.stdout)
+        assert ("process list" in done.stderr and "PGTRICKLE_DSN" in done.stderr) == warned
+        assert "password=" not in done.stderr

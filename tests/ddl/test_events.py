@@ -216,10 +216,15 @@ def test_no_one_marks_a_stream_table_by_a_trigger_of_their_own(made18: Place) ->
     role = f"reader_{made18.connection.info.dbname}"
     made18.run(f"CREATE ROLE {role}", f"GRANT pgtrickle_user TO {role}", f"GRANT CREATE ON SCHEMA public TO {role}")
     try:
-        made18.run(
+        attach = "CREATE TRIGGER mine AFTER INSERT ON mine FOR EACH ROW EXECUTE FUNCTION pgtrickle.tell_source_ddl()"
+        made18.run(f"SET ROLE {role}", "CREATE TABLE mine (pgt_id bigint, reason text, gone boolean)")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            made18.run(attach)
+        made18.run(  # and if someone allows it all the same, it has no say
+            "RESET ROLE",
+            f"GRANT EXECUTE ON FUNCTION pgtrickle.tell_source_ddl() TO {role}",
             f"SET ROLE {role}",
-            "CREATE TABLE mine (pgt_id bigint, reason text, gone boolean)",
-            "CREATE TRIGGER mine AFTER INSERT ON mine FOR EACH ROW EXECUTE FUNCTION pgtrickle.tell_source_ddl()",
+            attach,
             "INSERT INTO mine SELECT pgt_id, 'mischief', true FROM pgtrickle.pgt_stream_tables",
         )
         made18.run("RESET ROLE")

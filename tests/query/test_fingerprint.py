@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -114,6 +115,39 @@ def test_ddl_that_matters_changes_it(shop: Shop, change: str) -> None:
         change = "ALTER TABLE orders ALTER COLUMN customer TYPE bigint"
     shop.execute(change.encode())
     assert not still_holds(before, fingerprint(shop, dependencies))
+
+
+def test_who_may_read_what_is_part_of_it(shop: Shop) -> None:
+    """By whole tables or by the columns that are used; as the login, and as the owner of a view."""
+    role = f"reader_{shop.info.dbname}"
+    shop.execute(f"CREATE ROLE {role}; GRANT SELECT (id, name) ON customers TO {role}".encode())
+    dependencies = analyze(shop, "SELECT id FROM customers").dependencies
+    try:
+        shop.execute(f"SET ROLE {role}".encode())
+        seen = [fingerprint(shop, dependencies)]
+        for change in (
+            f"REVOKE SELECT (name) ON customers FROM {role}",  # not used
+            f"REVOKE SELECT (id) ON customers FROM {role}",
+            f"GRANT SELECT ON customers TO {role}",
+            "ALTER TABLE customers ENABLE ROW LEVEL SECURITY",
+            f"ALTER ROLE {role} BYPASSRLS",
+        ):
+            shop.execute("RESET ROLE")
+            shop.execute(change.encode())
+            shop.execute(f"SET ROLE {role}".encode())
+            seen.append(fingerprint(shop, dependencies))
+        allowed, unused, denied, again, filtered, unfiltered = seen
+        assert allowed == unused
+        assert len({allowed, denied, again, filtered, unfiltered}) == 5
+        shop.execute("RESET ROLE")
+        shop.execute(f"CREATE VIEW theirs AS SELECT id FROM orders; ALTER VIEW theirs OWNER TO {role}".encode())
+        through = analyze(shop, "SELECT o.id FROM orders o").dependencies
+        through = replace(through, views=(shop.execute("SELECT 'theirs'::regclass::oid").fetchone() or (0,))[:1])
+        before = fingerprint(shop, through)
+        shop.execute(f"GRANT SELECT ON orders TO {role}".encode())
+        assert fingerprint(shop, through) != before
+    finally:
+        shop.execute(f"RESET ROLE; DROP OWNED BY {role}; DROP ROLE {role}".encode())
 
 
 @pytest.mark.parametrize(

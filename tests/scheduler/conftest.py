@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from psycopg.conninfo import make_conninfo
 from pgtrickle import db, embedded
 from pgtrickle.catalog.install import install
 from pgtrickle.db import Connection
+from pgtrickle.scheduler import lease
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,30 @@ class World:
         for each in statements:
             self.admin.execute(db.statement(each.format(ann=self.ann, eve=self.eve, service=self.service)))
 
+    def installed_by(self, role: str) -> None:
+        """The catalog anew, owned by a role that may log in and create schemas, and nothing else."""
+        name = db.scalar(self.admin, "SELECT current_database()")
+        self.run(
+            "DROP SCHEMA pgtrickle, pgtrickle_changes, pgtrickle_state CASCADE",
+            f"GRANT CREATE ON DATABASE {name} TO {role}",
+            f"GRANT CREATE ON SCHEMA public TO {role}",
+        )
+        with self.session(role) as owner:
+            install(owner)
+
     def requests(self) -> list[tuple[object, ...]]:
         return self.admin.execute("SELECT kind, state, error_code FROM pgtrickle.pgt_requests ORDER BY id").fetchall()
+
+
+@contextmanager
+def leading(dsn: str) -> Iterator[None]:
+    """A service with this login leads, as far as others can see."""
+    held = lease.acquire(dsn, f"test-{uuid.uuid4().hex[:8]}", 15_000, threading.Event(), print)
+    assert held is not None
+    try:
+        yield
+    finally:
+        held.release()
 
 
 @pytest.fixture

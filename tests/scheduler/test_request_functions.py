@@ -11,7 +11,7 @@ from psycopg import sql
 
 from pgtrickle import db
 from pgtrickle.db import Connection
-from tests.scheduler.conftest import World
+from tests.scheduler.conftest import World, leading
 
 CREATE = "SELECT pgtrickle.create_stream_table"
 
@@ -95,7 +95,7 @@ def test_a_request_is_part_of_its_transaction_and_wakes_the_service(world: World
                 "initialize": True,
             },
             world.ann,
-            '"$user", public',
+            "public",
             "PENDING",
         )
     ]
@@ -160,14 +160,48 @@ def test_who_asked_cannot_be_forged(world: World) -> None:
         assert refusal(ann, f"{CREATE}('t', 'SELECT 1 AS a')").sqlstate == "42501"
 
 
-def test_a_service_that_may_not_act_for_the_caller_is_named_at_once(world: World) -> None:
-    world.run("ALTER SCHEMA pgtrickle OWNER TO {service}", "GRANT USAGE ON SCHEMA pgtrickle TO {ann}")
+def test_a_caller_whom_no_service_serves_hears_so_at_once(world: World) -> None:
+    """The request waits, and says why as long as it does: no service, or none that would compute it."""
+    world.installed_by(world.service)
     with world.session(world.ann) as ann:
-        error = refusal(ann, f"{CREATE}('t', 'SELECT id FROM orders')")
-        assert error.sqlstate == "PT402"
-        assert f"GRANT {world.ann} TO {world.service}" in str(error.diag.message_hint)
-        world.run("GRANT {ann} TO {service}")
-        ann.execute(db.statement(f"{CREATE}('t', 'SELECT id FROM orders')"))
+        heard: list[str] = []
+        ann.add_notice_handler(lambda notice: heard.append(str(notice.message_primary)))
+        first = value(ann, f"{CREATE}('t', 'SELECT id FROM orders')")
+        assert heard == [f"request {first} waits: no service runs in this database"]
+        with leading(world.dsn_of(world.service)):
+            second = value(ann, f"{CREATE}('u', 'SELECT id FROM orders')")
+            said = f"no running service serves the role {world.ann}"
+            assert heard[1:] == [f"request {second} waits: {said}"]
+            late = refusal(ann, f"CALL pgtrickle.wait_for({second}, '0 s')")
+            assert (late.sqlstate, said in str(late)) == ("PT382", True)
+            world.run("GRANT {service} TO {ann}")
+            value(ann, f"{CREATE}('v', 'SELECT id FROM orders')")
+            assert heard[2:] == [], "one that has all rights of the service is served"
+        assert [row[1] for row in world.requests()] == ["PENDING"] * 3
+
+
+def test_no_stranger_passes_for_a_service(world: World) -> None:
+    """Whoever takes the lock of a lease, but is no member of the catalog's owner, does not lead."""
+    world.installed_by(world.service)
+    me = value(world.admin, "SELECT current_user")
+    with leading(world.dsn_of(world.eve)):
+        assert value(world.admin, "SELECT count(*) FROM pgtrickle.serving_roles()") == 0
+        with leading(world.dsn_of(world.service)), leading(world.dsn):
+            found = world.admin.execute("SELECT role_name FROM pgtrickle.serving_roles()").fetchall()
+            assert {name for (name,) in found} == {world.service, me}
+    serves = "SELECT pgtrickle.serves({!r}::regrole, {!r}::regrole)"
+    world.run("GRANT {service} TO {ann}", f"GRANT {me} TO {{eve}}")
+    for login, owner, said in (
+        (world.service, world.service, True),
+        (world.service, world.ann, True),
+        (world.service, me, True),
+        (world.service, world.eve, False),  # what a superuser may do is no right of others to inherit
+        (world.ann, world.service, False),
+        (me, world.ann, False),
+        (me, world.eve, False),  # attributes are not inherited
+        (me, me, True),
+    ):
+        assert (login, owner, value(world.admin, serves.format(login, owner))) == (login, owner, said)
 
 
 def asked(world: World) -> int:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,11 +19,11 @@ QUICK = {"PGTRICKLE_SCHEDULER_INTERVAL_MS": "100"}
 class Running:
     """The process. Events of its log are dictionaries, as it wrote them."""
 
-    def __init__(self, dsn: str, log: Path, settings: dict[str, str]) -> None:
+    def __init__(self, dsn: str, log: Path, settings: dict[str, str], arguments: Sequence[str] = ()) -> None:
         self._log = log
         with log.open("w") as stderr:
             self.process = subprocess.Popen(
-                [PROGRAM, "run"],
+                [PROGRAM, "run", *arguments],
                 env={**os.environ, "PGTRICKLE_DSN": dsn, **QUICK, **settings},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -57,10 +57,10 @@ class Running:
 
 
 @contextmanager
-def running(dsn: str, directory: Path, **settings: str) -> Iterator[Running]:
+def running(dsn: str, directory: Path, *arguments: str, **settings: str) -> Iterator[Running]:
     """The service, stopped at the end if it still runs, and then without an error."""
     place = directory / f"service-{len(list(directory.glob('service-*')))}.log"
-    service = Running(dsn, place, {f"PGTRICKLE_{name.upper()}": value for name, value in settings.items()})
+    service = Running(dsn, place, {f"PGTRICKLE_{name.upper()}": value for name, value in settings.items()}, arguments)
     try:
         yield service
         if service.process.poll() is None:

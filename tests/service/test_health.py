@@ -31,7 +31,7 @@ def made18(database18: str) -> Iterator[World]:
 
 
 def ask(made: World, *arguments: str) -> tuple[int, str]:
-    done = CliRunner().invoke(app, ["--dsn", made.dsn, *arguments])
+    done = CliRunner().invoke(app, list(arguments), env={"PGTRICKLE_DSN": made.dsn})
     assert not done.stderr
     return done.exit_code, done.stdout
 

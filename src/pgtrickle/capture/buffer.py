@@ -49,6 +49,19 @@ def function_name(source_oid: int) -> str:
     return f"capture_{source_oid}"
 
 
+def share(conn: psycopg.Connection[Any], kind: str, name: sql.Identifier) -> None:
+    """Gives what captures a source to the owner of our schemas: logins that share a catalog, all members of that role,
+    share it too. One that may not give it away keeps it."""
+    row = conn.execute(
+        "SELECT pg_get_userbyid(n.nspowner)::text, pg_has_role(n.nspowner,"
+        " CASE WHEN current_setting('server_version_num')::integer < 160000 THEN 'MEMBER' ELSE 'SET' END)"
+        " FROM pg_namespace AS n WHERE n.nspname = %s",
+        (SCHEMA,),
+    ).fetchone()
+    if row is not None and row[1]:
+        conn.execute(sql.SQL("ALTER {} {} OWNER TO {}").format(sql.SQL(kind), name, sql.Identifier(row[0])))
+
+
 def buffer_identifier(source_oid: int) -> sql.Identifier:
     return sql.Identifier(SCHEMA, buffer_name(source_oid))
 

@@ -287,6 +287,8 @@ def _carry_out(conn: psycopg.Connection[Any], job: _Job) -> None:
             " SET search_path = pg_catalog, pg_temp AS {}"
         ).format(function, sql.Literal(job.body))
     )
+    buffer.share(conn, "TABLE", buffer.buffer_identifier(oid))
+    buffer.share(conn, "FUNCTION", function)
     # Or anyone could attach the function to a table of their own and write into the buffer.
     conn.execute(sql.SQL("REVOKE ALL ON FUNCTION {}() FROM PUBLIC").format(function))
     _drop_triggers(conn, job.strays)

@@ -15,7 +15,7 @@ import psycopg
 from psycopg import sql
 
 from pgtrickle import slots
-from pgtrickle.catalog import ddl
+from pgtrickle.catalog import ddl, serving
 from pgtrickle.db import OWN_PATH
 from pgtrickle.errors import ServerError, StateError
 
@@ -26,6 +26,11 @@ USER_ROLE: Final = "pgtrickle_user"
 
 _SLOT: Final = "replication slot"
 _MOST_TRIES: Final = 10
+
+_DEFINERS: Final = """
+SELECT p.oid::pg_catalog.regprocedure::text FROM pg_catalog.pg_proc AS p
+JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace WHERE p.prosecdef AND n.nspname = ANY(%s)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,7 @@ def load_migrations(directory: Path = MIGRATIONS) -> tuple[Migration, ...]:
 def install(conn: psycopg.Connection[Any], *, directory: Path = MIGRATIONS) -> InstallResult:
     """Bring the catalog to this code's version in one transaction; does nothing when it is there already."""
     migrations = load_migrations(directory)
+    serving.require_trusted_catalog(conn)
     try:
         if not _missing(conn, migrations):
             return InstallResult(len(migrations), (), ())
@@ -98,6 +104,7 @@ def install(conn: psycopg.Connection[Any], *, directory: Path = MIGRATIONS) -> I
 def _install(conn: psycopg.Connection[Any], migrations: tuple[Migration, ...]) -> InstallResult:
     with conn.transaction():
         _one_at_a_time(conn)
+        _as_owner(conn)
         missing = _missing(conn, migrations)  # again: another installer may have been at it until now
         _require_free_schemas(conn)
         conn.execute(f"SET LOCAL search_path = {OWN_PATH}")  # by which views and defaults are read for good
@@ -157,6 +164,7 @@ def uninstall(conn: psycopg.Connection[Any], *, drop_stream_tables: bool, dry_ru
     on them goes. The role pgtrickle_user stays, since other databases of the server may use it.
     """
     with conn.transaction():
+        serving.require_trusted_catalog(conn)
         _one_at_a_time(conn)
         if drop_stream_tables and not dry_run and _exists(conn, "pgt_stream_tables"):
             _keep_names(conn)
@@ -169,6 +177,14 @@ def uninstall(conn: psycopg.Connection[Any], *, drop_stream_tables: bool, dry_ru
         for name in slots:
             _drop_slot(conn, name)
     return [removal for removal, _ in removals]
+
+
+def _as_owner(conn: psycopg.Connection[Any]) -> None:
+    """For this transaction: what a member of the catalog's owner adds to the catalog belongs to the owner too."""
+    conn.execute(
+        "SELECT set_config('role', pg_get_userbyid(nspowner), true) FROM pg_namespace"
+        " WHERE nspname = 'pgtrickle' AND pg_get_userbyid(nspowner) <> current_user"
+    )
 
 
 def _missing(conn: psycopg.Connection[Any], migrations: tuple[Migration, ...]) -> tuple[Migration, ...]:
@@ -255,6 +271,8 @@ def _grant(conn: psycopg.Connection[Any]) -> tuple[str, ...]:
         "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pgtrickle TO {}",
     ):
         conn.execute(sql.SQL(grant).format(role))
+    for (function,) in conn.execute(_DEFINERS, (list(SCHEMAS),)).fetchall():  # called by their triggers alone
+        conn.execute(sql.SQL("REVOKE ALL ON FUNCTION {} FROM {}").format(sql.SQL(function), role))
     return ()
 
 

@@ -10,7 +10,7 @@ import typer
 
 from pgtrickle.cli import database, health, postgres, service, tables
 from pgtrickle.cli.anywhere import OptionsAnywhere
-from pgtrickle.cli.target import Target
+from pgtrickle.cli.target import EXPOSED, Target, has_password
 
 app = typer.Typer(
     cls=OptionsAnywhere,
@@ -42,7 +42,12 @@ def _options(
         bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version and leave.")
     ] = False,
 ) -> None:
-    context.obj = Target(dsn or None)
+    source = context.get_parameter_source("dsn")
+    by_flag = source is not None and source.name == "COMMANDLINE"
+    exposed = dsn is not None and by_flag and has_password(dsn)
+    if exposed and context.invoked_subcommand != "run":  # which has a log
+        typer.echo(f"warning: {EXPOSED}", err=True)
+    context.obj = Target(dsn or None, exposed)
 
 
 _VERBS: tuple[Callable[..., None], ...] = (

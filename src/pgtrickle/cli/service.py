@@ -1,16 +1,22 @@
-"""`pgtrickle run`: the service in this process, until SIGTERM or SIGINT; SIGHUP has it read its settings again."""
+"""`pgtrickle run`: the service in this process, until SIGTERM or SIGINT; SIGHUP has it read its settings again.
+
+A service computes what its login owns. For several owners it is given several logins: one service each, in threads of
+this process, with one Spark.
+"""
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
+from collections.abc import Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pgtrickle.cli.outcome import reported
-from pgtrickle.cli.target import target
+from pgtrickle.cli.target import EXPOSED, has_password, target
 
 if TYPE_CHECKING:
     from pgtrickle.scheduler.service import Controls, Service
@@ -18,6 +24,10 @@ if TYPE_CHECKING:
 
 def run(
     context: typer.Context,
+    dsn: Annotated[
+        list[str] | None,
+        typer.Option(help="The database and login to serve, instead of that before the verb; for each owner once."),
+    ] = None,
     metrics_port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="Serve /metrics, /healthz and /readyz at this port.")
     ] = None,
@@ -25,33 +35,40 @@ def run(
         str, typer.Option(help="The address for that; others can reach it only if told so.")
     ] = "127.0.0.1",
 ) -> None:
-    """Keep every stream table of the database fresh: the service. Its log is on stderr, one JSON object a line."""
-    from pgtrickle.api import connect  # here: the other verbs start without
+    """Keep fresh every stream table that the login owns: the service. Its log is on stderr, one JSON object a line."""
     from pgtrickle.scheduler import events
+
+    events.to_stderr()
+    if any(has_password(each) for each in dsn) if dsn else target(context).exposed:
+        events.say("password_exposed", logging.WARNING, warning=EXPOSED)
+    with reported():
+        served = dsn or [target(context).dsn()]
+        if metrics_port is not None:
+            from pgtrickle.monitor import endpoint
+
+            endpoint.serve(served[0], metrics_port, metrics_host)
+        _until_signalled([_service(each) for each in served])
+
+
+def _service(dsn: str) -> tuple[Service, Controls]:
+    from pgtrickle.api import connect  # here: the other verbs start without
     from pgtrickle.scheduler.desk import Desk
     from pgtrickle.scheduler.refreshes import Refreshes
     from pgtrickle.scheduler.service import Controls, Service
 
-    events.to_stderr()
-    with reported():
-        dsn = target(context).dsn()
-        if metrics_port is not None:
-            from pgtrickle.monitor import endpoint
-
-            endpoint.serve(dsn, metrics_port, metrics_host)
-        controls = Controls()
-        service = Service(
-            dsn,
-            refreshes=lambda fence: Refreshes(dsn, fence),
-            requests=lambda fence: Desk(dsn, lambda settings: connect(dsn, master=settings.spark_master), fence),
-            controls=controls,
-        )
-        _until_signalled(service, controls)
+    controls = Controls()
+    service = Service(
+        dsn,
+        refreshes=lambda fence: Refreshes(dsn, fence),
+        requests=lambda fence: Desk(dsn, lambda settings: connect(dsn, master=settings.spark_master), fence),
+        controls=controls,
+    )
+    return service, controls
 
 
-def _until_signalled(service: Service, controls: Controls) -> None:
-    """Run the service in a thread, so that this one, which gets the signals, waits for nothing that a handler touches:
-    a handler that interrupts whoever waits for an event must not set that event."""
+def _until_signalled(services: Sequence[tuple[Service, Controls]]) -> None:
+    """Run each service in a thread, so that this one, which gets the signals, waits for nothing that a handler touches:
+    a handler that interrupts whoever waits for an event must not set that event. If one fails, all end."""
     arrived: list[int] = []
 
     def note(number: int, _frame: FrameType | None) -> None:
@@ -61,17 +78,22 @@ def _until_signalled(service: Service, controls: Controls) -> None:
         signal.signal(number, note)
     failures: list[BaseException] = []
 
-    def serve() -> None:
+    def serve(service: Service) -> None:
         try:
             service.run()
         except BaseException as error:  # noqa: BLE001 - raised again below
             failures.append(error)
+            for _, controls in services:
+                controls.stop.set()
 
-    thread = threading.Thread(target=serve, name="service", daemon=True)
-    thread.start()
-    while thread.is_alive():
-        thread.join(0.1)
+    threads = [threading.Thread(target=serve, args=(each,), name="service", daemon=True) for each, _ in services]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        next(thread for thread in threads if thread.is_alive()).join(0.1)
         while arrived:
-            (controls.reload if arrived.pop(0) == signal.SIGHUP else controls.stop).set()
+            again = arrived.pop(0) == signal.SIGHUP
+            for _, controls in services:
+                (controls.reload if again else controls.stop).set()
     if failures:
         raise failures[0]

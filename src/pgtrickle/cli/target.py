@@ -23,9 +23,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON, and nothin
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What `--dsn` said, if anything."""
+    """What `--dsn` said, if anything, and whether a password stands there for all to see."""
 
     given: str | None
+    exposed: bool = False
 
     def dsn(self) -> str:
         """The database; which one that is, is said on stderr where no one named it for us."""
@@ -51,6 +52,17 @@ class Target:
         """A bare connection, for verbs that must not install the catalog."""
         with reported(), progress(doing), db.connect(self.dsn()) as connection:
             yield connection
+
+
+EXPOSED = (
+    "the password in --dsn can be read by everyone who sees this machine's process list;"
+    " use PGTRICKLE_DSN, a service file (service=NAME) or a passfile instead"
+)
+
+
+def has_password(dsn: str) -> bool:
+    """Whether a connection string holds a secret."""
+    return db.mask(dsn) != dsn
 
 
 def target(context: typer.Context) -> Target:

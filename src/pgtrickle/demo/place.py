@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import tempfile
 import uuid
@@ -18,20 +19,32 @@ from pgtrickle import db, embedded
 from pgtrickle.catalog import install
 from pgtrickle.errors import ServerError
 
+_ROLE: Final = "shopkeeper"
 _QUICK: Final = {"fsync": False, "synchronous_commit": False}  # nothing here outlives the demo
 
 
 @contextmanager
 def embedded_server() -> Iterator[str]:
-    """A private PostgreSQL 18 in a temporary directory; stopped and removed whatever happens."""
+    """A private PostgreSQL 18 in a temporary directory, and on it a database of a role that is no superuser: what
+    SECURITY.md asks for, and no more. Stopped and removed whatever happens."""
     home = Path(tempfile.mkdtemp(prefix="pgtrickle-demo-"))
     home.chmod(0o755)  # as root, the server runs under another account, which must get through
     directory = home / "data"
     try:
-        yield embedded.start(directory, version=18, settings=_QUICK).dsn
+        yield _least_privileged(embedded.start(directory, version=18, settings=_QUICK).dsn)
     finally:
         embedded.stop(directory)
         shutil.rmtree(home, ignore_errors=True)
+
+
+def _least_privileged(dsn: str) -> str:
+    """A login that owns its database, and may read the WAL."""
+    password = secrets.token_urlsafe(24)
+    with db.connect(dsn, application_name="pgtrickle demo") as admin:
+        role = sql.SQL("CREATE ROLE {} LOGIN REPLICATION PASSWORD {}")
+        admin.execute(role.format(sql.Identifier(_ROLE), sql.Literal(password)))
+        admin.execute(sql.SQL("CREATE DATABASE {0} OWNER {0}").format(sql.Identifier(_ROLE)))
+    return make_conninfo(dsn, dbname=_ROLE, user=_ROLE, password=password)
 
 
 @contextmanager

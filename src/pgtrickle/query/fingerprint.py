@@ -70,6 +70,16 @@ WITH RECURSIVE source AS (
     UNION ALL
     SELECT 'core', jsonb_build_array('key', k.oid, k.conrelid, k.conkey)
     FROM pg_catalog.pg_constraint k WHERE k.oid = ANY (%%(constraints)s::oid[])
+    UNION ALL
+    -- Who may read: what the login, or the owner of a view, may no longer read is not to come from the buffers either.
+    SELECT 'core', jsonb_build_array('access', s.oid, r.who, pg_catalog.row_security_active(s.oid),
+           pg_catalog.has_table_privilege(r.oid, s.oid, 'SELECT') OR coalesce((
+               SELECT bool_and(pg_catalog.has_column_privilege(r.oid, s.oid, n, 'SELECT'))
+               FROM unnest(s.columns::int2[]) n), pg_catalog.has_any_column_privilege(r.oid, s.oid, 'SELECT')))
+    FROM source s JOIN pg_catalog.pg_class c ON c.oid = s.oid CROSS JOIN (
+        SELECT 'login', oid FROM pg_catalog.pg_roles WHERE rolname = current_user
+        UNION SELECT v.relowner::text, v.relowner FROM pg_catalog.pg_class v
+        WHERE v.oid = ANY (%%(objects)s::oid[]) AND v.relkind = 'v') r(who, oid)
     %(database)s
 ), hashed AS (
     SELECT part, md5(string_agg(md5(text::text), '' ORDER BY md5(text::text))) AS hash FROM line GROUP BY part

@@ -17,6 +17,7 @@ from pgtrickle.apply import merge, storage
 from pgtrickle.apply.merge import Storage, by_image
 from pgtrickle.capture.window import NotCaptured, Pending
 from pgtrickle.catalog import reader as catalog
+from pgtrickle.catalog import serving
 from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.db import Connection, execute, scalar
@@ -122,7 +123,7 @@ class _Circle:
         }
         try:
             return self._run()
-        except (Refused, NotInTick):
+        except (Refused, serving.NotServed, NotInTick):
             raise
         except Behind as behind:
             return self._skip(str(behind))
@@ -293,6 +294,7 @@ class _Circle:
         ready, writer = self.ready[pgt_id], self.connections.writer
         self.connections.use_settings(ready.settings)
         with storage.held(writer, self.streams[pgt_id].pgt_relid, ready.storage) as target:
+            serving.require(writer, self.streams[pgt_id])
             return self._apply_to(target, rounds, ready, onward)
 
     def _apply_to(self, target: Storage, rounds: Rounds, ready: Prepared, onward: bool) -> merge.Applied:

@@ -15,7 +15,7 @@ import psycopg
 from pgtrickle.answers import kept
 from pgtrickle.apply import first, layout, merge, state, storage
 from pgtrickle.capture import eligibility, triggers
-from pgtrickle.catalog import ddl
+from pgtrickle.catalog import ddl, serving
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.names import parse_name, qualify
@@ -63,6 +63,7 @@ def create(
 ) -> int:
     """Registers a stream table: catalog, storage, state, capture. Commits all or nothing; returns its id."""
     with connection.transaction():
+        serving.require_login(connection)
         _require_compatible(refresh_mode, cdc_mode)
         schema, bare = qualify(connection, parse_name(name))
         _require_users_schema(schema)
@@ -95,6 +96,7 @@ def rehearse(connection: Connection, query: str) -> tuple[Prepared, Mode]:
 def load(connection: Connection, stream: StreamTable) -> Prepared:
     """Compiles a registered stream table for its refreshes: as it was accepted, it is given time."""
     with connection.transaction():
+        serving.require(connection, stream)
         compiled = compile_bound(connection, stream, with_tree=stream.effective_mode != "FULL").compiled
     prepared = prepare(connection, stream.pgt_id, stream.pgt_schema, stream.pgt_name, compiled)
     if compiled.tree is None:
@@ -119,6 +121,7 @@ def redefine(
         _require_compatible(refresh_mode, stream.requested_cdc_mode)
         if not locked:
             wait_for_refresh(connection, stream.pgt_id, str(stream))
+        serving.require(connection, stream)
         asked = refresh_mode or stream.refresh_mode
         if query is None:
             _require_mode(asked)

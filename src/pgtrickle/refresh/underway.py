@@ -22,6 +22,7 @@ from pgtrickle import db, failpoints
 from pgtrickle.apply import merge, stage, storage
 from pgtrickle.capture.window import NotCaptured, Pending
 from pgtrickle.catalog import reader as catalog
+from pgtrickle.catalog import serving
 from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.errors import Error, Refused, StateError
@@ -60,7 +61,7 @@ INSEPARABLE = "an aggregate over what changed before and after the snapshot is i
 
 
 class SourceGone(Exception):
-    """A source is not there under the name it had when the query was compiled."""
+    """A source is not there under the name it had when the query was compiled, or not for us."""
 
 
 class Halted(Exception):
@@ -86,7 +87,7 @@ class Refresh(Account):
     def run(self) -> RefreshResult:
         try:
             return self._run()
-        except (Refused, Behind, Halted, InCircle):
+        except (Refused, serving.NotServed, Behind, Halted, InCircle):
             raise
         except NotInTick as outside:
             self.undone(str(outside))
@@ -264,6 +265,7 @@ class Refresh(Account):
                     psycopg.errors.UndefinedTable,
                     psycopg.errors.InvalidSchemaName,
                     psycopg.errors.WrongObjectType,
+                    psycopg.errors.InsufficientPrivilege,  # what may not be read any more is as good as gone
                 ) as error:
                     raise SourceGone from error
             if self.tick is None:
@@ -374,6 +376,7 @@ class Refresh(Account):
                 self.lap("spark")
                 apply = merge.replace if whole else merge.apply_delta
                 with storage.held(writer, stream.pgt_relid, prepared.storage) as target:
+                    serving.require(writer, stream)  # under the lock: no one gives it away before the commit
                     applied = apply(writer, target, relation, result_columns(prepared))
                 self.lap("apply")
                 until = self.group.until() if whole and self.group and prepared.upstream else None

@@ -11,6 +11,7 @@ shown is what the service does, and since each has an epoch, which must be kept 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from typing import Any, TypeAlias
@@ -166,8 +167,9 @@ def order(dag: Dag, group: Group, chosen: Collection[int]) -> Unit:
     return tuple(sorted(members)) if group.circular else dag.order(members)
 
 
-def store(conn: psycopg.Connection[Any], diamonds: Iterable[Group]) -> None:
-    """Records the groups for `diamond_groups()`; one whose members stay the same keeps its number and epoch."""
+def store(conn: psycopg.Connection[Any], diamonds: Iterable[Group], others: AbstractSet[int] = frozenset()) -> None:
+    """Records the groups for `diamond_groups()`; one whose members stay the same keeps its number and epoch. Those of
+    `others`, tables that another login's service computes, are left to it."""
     rows = [
         (list(each.members), each.consistency, list(each.convergence), each.policy)
         for each in diamonds
@@ -184,7 +186,11 @@ def store(conn: psycopg.Connection[Any], diamonds: Iterable[Group]) -> None:
             )
         known = conn.execute("SELECT group_id, members, consistency FROM pgtrickle.pgt_diamonds").fetchall()
         kept = [(members, consistency) for members, consistency, *_ in rows]
-        gone = [group_id for group_id, *key in known if tuple(key) not in kept]
+        gone = [
+            group_id
+            for group_id, members, consistency in known
+            if (members, consistency) not in kept and others.isdisjoint(members)
+        ]
         conn.execute("DELETE FROM pgtrickle.pgt_diamonds WHERE group_id = ANY(%s)", (gone,))
 
 

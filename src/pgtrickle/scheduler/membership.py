@@ -6,6 +6,7 @@ what is found while they are held stays true until they are let go.
 
 from __future__ import annotations
 
+from pgtrickle.catalog import serving
 from pgtrickle.config import Settings
 from pgtrickle.db import Connection
 from pgtrickle.scheduler import dag, diamonds
@@ -16,7 +17,7 @@ from pgtrickle.scheduler.diamonds import Group, Unit
 def group_of(conn: Connection, pgt_id: int, settings: Settings) -> tuple[Group, Unit] | None:
     """The atomic group of a stream table, as the service would find it, and its members in order; None if it is in
     none. The table itself counts though it is not populated yet: it is about to be."""
-    live = dag.read(conn).only(_populated(conn) | {pgt_id})
+    live = dag.read(conn).only(_live(conn) | {pgt_id})
     for group in diamonds.groups(live, settings):
         if group.atomic and not group.circular and pgt_id in group.members:
             return group, diamonds.order(live, group, group.members)
@@ -24,13 +25,14 @@ def group_of(conn: Connection, pgt_id: int, settings: Settings) -> tuple[Group, 
 
 
 def still_together(conn: Connection, unit: Unit, settings: Settings, catalog: Dag, live: Dag) -> bool:
-    """Whether the unit that was found in the graph, `live` with populated tables only, is one of the present."""
-    if dag.read(conn, catalog) is catalog and _populated(conn) == live.tables.keys():
+    """Whether the unit that was found in the graph, `live` with our populated tables only, is one of the present."""
+    if dag.read(conn, catalog) is catalog and _live(conn) == live.tables.keys():
         return True
     found = group_of(conn, unit[0], settings)
     return unit == (unit[:1] if found is None else found[1])
 
 
-def _populated(conn: Connection) -> frozenset[int]:
+def _live(conn: Connection) -> frozenset[int]:
+    """Those that are populated, of owners that we serve: what others own is not committed together with ours."""
     rows = conn.execute("SELECT pgt_id FROM pgtrickle.pgt_stream_tables WHERE is_populated")
-    return frozenset(int(str(pgt_id)) for (pgt_id,) in rows)
+    return frozenset(int(str(pgt_id)) for (pgt_id,) in rows) & serving.served(conn)

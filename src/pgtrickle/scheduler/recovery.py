@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 from pgtrickle.apply import stage
+from pgtrickle.catalog import serving
 from pgtrickle.catalog import writer as record
 from pgtrickle.db import Connection
 from pgtrickle.refresh.lock import lock_free
@@ -32,13 +33,15 @@ class Recovered:
 
 
 def recover(conn: Connection) -> Recovered:
-    """All of it, for tables that no one is refreshing; the caller leads."""
+    """All of it, for tables that no one is refreshing and that are not another login's; the caller leads."""
+    others = sorted(serving.others(conn))
     jobs = conn.execute(
         "UPDATE pgtrickle.pgt_scheduler_jobs SET state = 'ABANDONED', finished_at = clock_timestamp(),"
-        " error = 'the service ended before the job did' WHERE state = 'RUNNING'"
+        " error = 'the service ended before the job did' WHERE state = 'RUNNING' AND NOT members && %s::bigint[]",
+        (others,),
     ).rowcount
     refreshes, staging, busy = 0, list[str](), list[int]()
-    for pgt_id in sorted(_unfinished(conn) | _staged(conn)):
+    for pgt_id in sorted((_unfinished(conn) | _staged(conn)).difference(others)):
         with conn.transaction():
             if lock_free(conn, [pgt_id]):
                 refreshes += record.close_abandoned(conn, pgt_id)
@@ -56,7 +59,8 @@ def _unfinished(conn: Connection) -> set[int]:
 def _staged(conn: Connection) -> set[int]:
     """The stream tables that have staging tables, whether they themselves still exist or not."""
     rows = conn.execute(
-        "SELECT c.relname FROM pg_class AS c WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r'",
+        "SELECT c.relname FROM pg_class AS c WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r'"
+        " AND pg_has_role(c.relowner, 'USAGE')",
         (stage.STATE_SCHEMA,),
     )
     found = (re.fullmatch(r"stage_(\d+)_[0-9a-f]+", str(name)) for (name,) in rows)

@@ -23,6 +23,7 @@ import psycopg
 
 from pgtrickle import db
 from pgtrickle.catalog import reader as catalog
+from pgtrickle.catalog import serving
 from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.config import Settings
@@ -146,7 +147,8 @@ class Refreshes:
             self._recover(conn)
         self._retention.keep(conn)
         self._look(conn)
-        streams = {each.pgt_id: each for each in catalog.list_tables(conn) if each.is_populated}
+        ours = serving.served(conn)  # tables of others are not our business: not refreshed, and not marked
+        streams = {each.pgt_id: each for each in catalog.list_tables(conn) if each.is_populated and each.pgt_id in ours}
         known = self._learn(conn, streams.keys(), settings)
         now = _now(conn)
         timing = self._timing(conn, streams, now)
@@ -173,7 +175,7 @@ class Refreshes:
 
     def _learn(self, conn: db.Connection, populated: Collection[int], settings: Settings) -> Known:
         """What the catalog says; the groups are worked out, and stored, only when that has changed. A table that is not
-        populated yet is no part of it: who creates it also fills it, or says that it is to stay empty."""
+        populated yet, or not ours, is no part of it: who creates it also fills it, or says that it is to stay empty."""
         known = self._known
         found = dag.read(conn, known.catalog if known else None)
         live = frozenset(found.tables.keys() & populated)
@@ -185,7 +187,7 @@ class Refreshes:
     def _work_out(self, conn: db.Connection, found: Dag, live: Dag, settings: Settings) -> Known:
         asked = (settings.diamond_consistency, settings.diamond_schedule_policy)
         self._known = Known(found, live, diamonds.groups(live, settings), asked)
-        diamonds.store(conn, self._known.groups)
+        diamonds.store(conn, self._known.groups, others=serving.others(conn))
         self._forget_dropped(found.tables.keys())
         return self._known
 

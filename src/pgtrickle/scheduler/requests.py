@@ -3,16 +3,11 @@
 Called by the leading service in each round, with what carries them out (an `api.Trickle`, which this level does not
 know) and the connection that works on.
 
-Whose rights count: a request gets what the role that made it could have got by itself, no more. Its query is analysed
-once as that role, so what the role may not read is refused, and names mean what they mean to that role. The role must
-own the table it alters, drops or refreshes, and have CREATE on the schema it creates one in; then it owns it. For that
-the service's role must be a member of the requester's (or a superuser), else the request is refused and says so. A
-requester that has all rights of the service (a superuser, say) may do with them as it likes: if the service is no
-member of it, it acts and owns as itself.
-
-Only the rows come from the service: it reads the sources and runs the query's functions, and the table's own triggers,
-with its own rights. So `pgtrickle_user` is for roles whose code may run as the service, and the service should be no
-superuser where there are others.
+Whose rights count: a service takes only requests of roles that it serves (`catalog/serving.py`): of its own login role,
+and of roles that have all of its rights anyway. Those of others stay PENDING for a service of theirs. So whatever the
+service does for a request, the requester could have done by itself: PostgreSQL's answer to the service is the answer
+to it. The requester must own the table that it alters, drops or refreshes, and owns what it creates (or, if the service
+may not give it away, the service does, whose rights the requester has).
 """
 
 from __future__ import annotations
@@ -31,7 +26,7 @@ from pgtrickle.answers import notes
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog.names import Name, parse_name, qualify
 from pgtrickle.catalog.reader import StreamTable
-from pgtrickle.db import Caller, Connection
+from pgtrickle.db import Caller, Connection, acting_for
 from pgtrickle.errors import Error, StateError, UsageError
 from pgtrickle.fence import Fence, fenced
 from pgtrickle.refresh.failure import as_ours, known_failures
@@ -42,6 +37,25 @@ MOST_ATTEMPTS: Final = 3
 _FLAGS: Final = frozenset({"cascade", "initialize"})
 _OF_DIAMONDS: Final = ("diamond_consistency", "diamond_schedule_policy")
 _BY_FUNCTION: Final = "Make requests by the functions of the schema pgtrickle."
+
+
+# Those of roles that this login serves, on stream tables whose owner it serves; unless that very owner has a service of
+# its own. And those of roles that are gone, which only say so. One that a service of another login is at is left to it.
+_OURS: Final = sql.SQL("""
+SELECT r.id FROM pgtrickle.pgt_requests AS r
+JOIN pg_catalog.pg_roles AS me ON me.rolname = session_user
+LEFT JOIN pg_catalog.pg_roles AS o ON o.rolname = r.requested_by
+LEFT JOIN pgtrickle.pgt_present AS p
+    ON r.kind <> 'create' AND pg_catalog.format('%%I.%%I', p.pgt_schema, p.pgt_name) = r.args ->> 'name'
+LEFT JOIN pgtrickle.pgt_stream_tables AS t USING (pgt_id)
+LEFT JOIN pg_catalog.pg_class AS c ON c.oid = t.pgt_relid
+WHERE (o.oid IS NULL OR pgtrickle.serves(me.oid, o.oid)) AND (c.oid IS NULL OR pgtrickle.serves(me.oid, c.relowner))
+  AND (coalesce(c.relowner, o.oid, me.oid) = me.oid
+       OR coalesce(c.relowner, o.oid) NOT IN (SELECT s.role_oid FROM pgtrickle.serving_roles() AS s))
+  AND (r.state = 'PENDING' OR r.state = 'RUNNING' AND (
+       r.taken_by IS NULL OR r.taken_by = session_user
+       OR r.taken_by NOT IN (SELECT s.role_name FROM pgtrickle.serving_roles() AS s)))
+""")
 
 
 class Executor(Protocol):
@@ -113,9 +127,7 @@ class Request:
 
 def waiting(conn: Connection) -> bool:
     """Whether there is anything to carry out, or to take up again."""
-    row = conn.execute(
-        "SELECT EXISTS (SELECT FROM pgtrickle.pgt_requests WHERE state IN ('PENDING', 'RUNNING'))"
-    ).fetchone()
+    row = conn.execute(sql.SQL("SELECT EXISTS ({})").format(_OURS), ()).fetchone()
     return row is not None and bool(row[0])
 
 
@@ -135,24 +147,26 @@ def carry_out(conn: Connection, executor: Executor, fence: Fence | None = None) 
 
 def _take_up(conn: Connection) -> None:
     """Puts back what a service that died was at; one at which it died again and again has failed."""
-    conn.execute(
+    failed = sql.SQL(
         "UPDATE pgtrickle.pgt_requests SET state = 'FAILED', finished_at = clock_timestamp(), error_code = 'PT383',"
         " error = format('the service stopped %%s times while it carried this out', attempts),"
         " hint = 'See the log of the service, then ask again.'"
-        " WHERE state = 'RUNNING' AND attempts >= %s",
-        (MOST_ATTEMPTS,),
+        " WHERE state = 'RUNNING' AND attempts >= %s AND id IN ({})"
     )
-    conn.execute("UPDATE pgtrickle.pgt_requests SET state = 'PENDING' WHERE state = 'RUNNING'")
+    conn.execute(failed.format(_OURS), (MOST_ATTEMPTS,))
+    again = sql.SQL("UPDATE pgtrickle.pgt_requests SET state = 'PENDING' WHERE state = 'RUNNING' AND id IN ({})")
+    conn.execute(again.format(_OURS), ())
 
 
 def _next(conn: Connection, fence: Fence | None) -> Request | None:
     columns = sql.SQL(", ").join(sql.Identifier(field.name) for field in fields(Request))
     claim = sql.SQL(
-        "UPDATE pgtrickle.pgt_requests SET state = 'RUNNING', attempts = attempts + 1, started_at = clock_timestamp()"
-        " WHERE id = (SELECT min(id) FROM pgtrickle.pgt_requests WHERE state = 'PENDING') RETURNING {}"
+        "UPDATE pgtrickle.pgt_requests SET state = 'RUNNING', attempts = attempts + 1, started_at = clock_timestamp(),"
+        " taken_by = session_user WHERE state = 'PENDING' AND id = (SELECT min(id) FROM pgtrickle.pgt_requests"
+        " WHERE state = 'PENDING' AND id IN ({ours})) RETURNING {columns}"
     )
     with fenced(conn, fence), conn.cursor(row_factory=class_row(Request)) as cursor:
-        return cursor.execute(claim.format(columns)).fetchone()
+        return cursor.execute(claim.format(ours=_OURS, columns=columns), ()).fetchone()
 
 
 def _finish(conn: Connection, request: Request, executor: Executor, fence: Fence | None) -> None:
@@ -199,10 +213,10 @@ def _said(failure: Error) -> str:
 
 def _perform(conn: Connection, request: Request, executor: Executor) -> dict[str, object]:
     name = request.required("name")
-    role = rights.acting_role(conn, request.requested_by)
-    with rights.names_of(conn, role, request.caller, request.given("query").get("query")):
+    rights.require_existing(conn, request.requested_by)
+    with acting_for(conn, request.caller):
         if request.kind == "create":
-            return _create(conn, request, executor, role)
+            return _create(conn, request, executor, request.requested_by)
         if request.kind == "drop" and request.attempts > 1 and not _is_there(conn, name):
             return {"dropped": []}  # by the service that died before it could say so
         stream = catalog.resolve(conn, name)
@@ -221,7 +235,6 @@ def _create(conn: Connection, request: Request, executor: Executor, role: str) -
     left = catalog.get(conn, schema, bare)
     if left is not None and _was_made_for(conn, request, left, role):
         executor.drop_stream_table(name)  # it may not be complete
-    rights.require_right_to_create(conn, schema, role)
     options = request.given("schedule", "refresh_mode", "cdc_mode", "initialize", *_OF_DIAMONDS)
     result = executor.create_stream_table(name, request.required("query"), **options)
     try:

@@ -1,75 +1,30 @@
-"""Acting for a role that made a request: may we, may it, what do names mean to it, who owns what. For `requests.py`.
+"""What a role that made a request may ask for, what names mean to it, and who owns what comes of it.
 
-PostgreSQL is asked as that role wherever it can be (`SET LOCAL ROLE`, in a transaction that is rolled back).
+For `requests.py`.
+
+Whether its requests are ours to carry out at all is asked first, where they are picked up (`catalog/serving.py`).
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 
 from psycopg import sql
 
 from pgtrickle.apply import storage
 from pgtrickle.catalog.reader import StreamTable
-from pgtrickle.db import Caller, Connection, acting_for, schemas_of
+from pgtrickle.db import Connection
 from pgtrickle.errors import ServerError, StateError
-from pgtrickle.model import quote
-from pgtrickle.query.analyze import analyze
 
-_MAY_ACT_AS = """
-SELECT current_user::text, r.oid IS NOT NULL,
-       pg_has_role(r.oid, 'USAGE') AND pg_has_role(
-           r.oid, CASE WHEN current_setting('server_version_num')::integer < 160000 THEN 'MEMBER' ELSE 'SET' END),
-       pg_has_role(r.oid, current_user, 'USAGE')
-FROM (SELECT) AS one LEFT JOIN pg_roles AS r ON r.rolname = %s
+_MAY_BECOME = """
+SELECT pg_has_role(
+    r.oid, CASE WHEN current_setting('server_version_num')::integer < 160000 THEN 'MEMBER' ELSE 'SET' END)
+FROM pg_roles AS r WHERE r.rolname = %s
 """
 
 
-def acting_role(conn: Connection, requester: str) -> str:
-    """The role to act as: the requester; or ourselves for one that has all our rights but that we may not act as."""
-    row = conn.execute(_MAY_ACT_AS, (requester,)).fetchone()
-    assert row is not None
-    me, exists, may_act, has_ours = row
-    if not exists:
+def require_existing(conn: Connection, requester: str) -> None:
+    """Refuses a request whose role was dropped since."""
+    if not conn.execute("SELECT FROM pg_roles WHERE rolname = %s", (requester,)).rowcount:
         raise StateError(f"the role {requester}, which asked, is gone", code="PT384", hint="Ask again as another role.")
-    if not may_act and not has_ours:
-        raise ServerError(
-            f"the service runs as {me}, which may not act as {requester}",
-            code="PT402",
-            hint=f"GRANT {quote(requester)} TO {quote(str(me))}, with INHERIT and SET.",
-        )
-    return requester if may_act else str(me)
-
-
-@contextmanager
-def names_of(conn: Connection, role: str, who: Caller, query: str | None) -> Iterator[None]:
-    """Lets names and queries mean on `conn` what they mean to `role` in its session; first has it analyse `query`.
-
-    The path is written out, as `"$user"` would mean us, and has only schemas that the role may use.
-    """
-    with conn.transaction(force_rollback=True):
-        conn.execute("SELECT set_config('role', %s, true)", (role,))
-        written_out = ", ".join(quote(schema) for schema in schemas_of(conn, who.search_path))
-        who = replace(who, search_path=written_out)
-        if query is not None:
-            analyze(conn, query, search_path=who.search_path, settings=who.settings)
-    with acting_for(conn, who):
-        yield
-
-
-def require_right_to_create(conn: Connection, schema: str, role: str) -> None:
-    """Refuses if `role` may not create tables in the schema; one that does not exist is left to `create`."""
-    row = conn.execute(
-        "SELECT has_schema_privilege(%s::name, oid, 'CREATE') FROM pg_namespace WHERE nspname = %s", (role, schema)
-    ).fetchone()
-    if row is not None and not row[0]:
-        raise ServerError(
-            f"the role {role} may not create tables in schema {schema}",
-            code="PT402",
-            hint=f"GRANT CREATE ON SCHEMA {quote(schema)} TO {quote(role)}.",
-        )
 
 
 def require_owner(conn: Connection, stream: StreamTable, role: str) -> str:
@@ -96,11 +51,12 @@ def is_ours_or_of(conn: Connection, stream: StreamTable, role: str) -> bool:
 
 
 def hand_over(conn: Connection, stream: StreamTable, owner: str) -> None:
-    """Makes `owner` the owner of a stream table, if it is not."""
+    """Makes `owner` the owner of a stream table, if it is not and we may; else it stays ours, whose rights it has."""
     row = conn.execute(
         "SELECT pg_get_userbyid(relowner) = %s FROM pg_class WHERE oid = %s", (owner, stream.pgt_relid)
     ).fetchone()
-    if row is not None and not row[0]:
+    may = conn.execute(_MAY_BECOME, (owner,)).fetchone()
+    if row is not None and not row[0] and may is not None and may[0]:
         with conn.transaction(), storage.named(conn, stream.pgt_relid, "ACCESS EXCLUSIVE") as table:
             name = sql.Identifier(table.schema, table.name)
             conn.execute(sql.SQL("ALTER TABLE {} OWNER TO {}").format(name, sql.Identifier(owner)))

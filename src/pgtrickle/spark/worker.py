@@ -28,6 +28,7 @@ Batches = Iterator[pa.RecordBatch]
 _kept: dict[str, adbc.Connection] = {}
 _in_effect: dict[str, dict[str, str]] = {}
 """The settings that each of the connections has been given last."""
+_MOST_KEPT = 4
 _ARROW = {Wire.INTEGER: pa.int64(), Wire.BOOLEAN: pa.bool_(), Wire.TEXT: pa.string()}
 
 
@@ -60,12 +61,17 @@ class Snapshot:
 
 
 def _connection(dsn: str) -> adbc.Connection:
-    """The worker's connection: the one it has, if that is to the same server and still answers."""
-    for known in [dsn_ for dsn_ in _kept if dsn_ != dsn or not _alive(_kept[dsn_])]:
+    """The worker's connection with that login: the one it has, if it still answers. It keeps those used last."""
+    for known in [dsn_ for dsn_ in _kept if not _alive(_kept[dsn_])]:
         _in_effect.pop(known, None)
         _kept.pop(known).close()
     if dsn in _kept:
+        _kept[dsn] = _kept.pop(dsn)  # the last used comes last
         return _kept[dsn]
+    while len(_kept) >= _MOST_KEPT:
+        oldest = next(iter(_kept))
+        _in_effect.pop(oldest, None)
+        _kept.pop(oldest).close()
     connection = adbc.connect(db.own_path_dsn(dsn), autocommit=True)  # which asks for the server's types by itself
     with connection.cursor() as cursor:
         path, pinned = db.session_sql()

@@ -1,4 +1,5 @@
--- Health, with what earlier migrations have added: leases, bounded schedules, tables by their present names.
+-- Health, with what earlier migrations have added: leases, whom services serve, bounded
+-- schedules, tables by their present names.
 
 -- One row for each check that is passed, and one for each problem where it is not. Severity OK, WARN or ERROR.
 -- Settings are those of the database or role. A cron schedule says nothing about how old data may be.
@@ -12,6 +13,11 @@ LANGUAGE sql STABLE AS $$
         FROM pgtrickle.pgt_stream_tables AS t JOIN pgtrickle.pgt_present AS p USING (pgt_id)
     ), problems(check_name, severity, detail) AS (
         SELECT 'service', l.severity, l.detail FROM pgtrickle.lease_problems() AS l
+        UNION ALL
+        SELECT 'service', 'ERROR',
+               pg_catalog.format('no running service serves the role %s, which owns %s: pgtrickle run with its login',
+                                 u.owner, u.name)
+        FROM pgtrickle.unserved_tables() AS u
         UNION ALL
         SELECT 'service', 'WARN', 'refreshes are paused: pg_trickle.enabled is off'
         WHERE lower(pgtrickle.setting('enabled', 'on')) IN ('false', 'off', 'no', '0', 'f', 'n')

@@ -157,27 +157,28 @@ BEGIN
 END
 $$;
 
--- The service is taken to run as the owner of this schema; should it not, it refuses later what it may not do.
-CREATE FUNCTION pgtrickle.require_served() RETURNS void
+-- Tells the caller at once where no service that runs will take the request.
+CREATE FUNCTION pgtrickle.tell_waiting(request_id bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    service name := (SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = 'pgtrickle');
+    reason text := pgtrickle.why_waiting(request_id);
 BEGIN
-    IF NOT pg_has_role(service, current_user, 'USAGE') AND NOT pg_has_role(service, 'USAGE') THEN
-        PERFORM pgtrickle.refuse('PT402',
-                                 format('the service runs as %s, which may not act as %s', service, current_user),
-                                 format('GRANT %I TO %I, with INHERIT and SET.', current_user, service));
+    IF reason IS NOT NULL THEN
+        RAISE NOTICE USING MESSAGE = format('request %s waits: %s', request_id, reason),
+            HINT = 'Run one with the login of the owner: pgtrickle run. pgtrickle.pgt_requests shows its state.';
     END IF;
 END
 $$;
 
+-- The request, and a call to the service, both of which count when the caller commits. It is taken by a service that
+-- serves the caller.
 CREATE OR REPLACE FUNCTION pgtrickle.add_request(kind text, args jsonb) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     request_id bigint;
 BEGIN
-    PERFORM pgtrickle.require_served();
     INSERT INTO pgtrickle.pgt_requests (kind, args) VALUES ($1, $2) RETURNING id INTO request_id;
     PERFORM pg_catalog.pg_notify('pg_trickle_wake', pg_catalog.concat('request ', request_id));
+    PERFORM pgtrickle.tell_waiting(request_id);
     RETURN request_id;
 END
 $$;
@@ -247,8 +248,10 @@ BEGIN
     ELSIF request.state = 'FAILED' THEN
         PERFORM pgtrickle.refuse(coalesce(request.error_code, 'PT000'), request.error, request.hint);
     ELSIF clock_timestamp() >= patience THEN
-        PERFORM pgtrickle.refuse('PT382', format('request %s is still %s', request_id, request.state),
-                                 'Wait longer; if it stays PENDING, start the service: pgtrickle run.');
+        PERFORM pgtrickle.refuse('PT382', concat(format('request %s is still %s', request_id, request.state),
+                                                 ': ' || pgtrickle.why_waiting(request_id)),
+                                 'Wait longer; if it stays PENDING, start a service with the login of the owner:'
+                                 ' pgtrickle run.');
     END IF;
     RETURN false;
 END
@@ -290,7 +293,7 @@ BEGIN
         WHERE p.pronamespace = 'pgtrickle'::regnamespace AND p.prokind = 'f' AND p.prosqlbody IS NULL
           AND coalesce(array_to_string(p.proconfig, ','), '') NOT LIKE '%search\_path=%'
           AND p.proname <> ALL (ARRAY[
-              'pgt_id_of', 'explain_st', 'get_refresh_history', 'get_staleness', 'check_own_name', 'check_query',
+              'callers_path', 'pgt_id_of', 'explain_st', 'get_refresh_history', 'get_staleness', 'check_own_name', 'check_query',
               'check_new_name', 'add_request', 'create_stream_table', 'alter_stream_table', 'drop_stream_table',
               'refresh_stream_table'])
     LOOP
