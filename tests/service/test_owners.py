@@ -61,9 +61,7 @@ def owners(server18: embedded.Server, tmp_path: Path) -> Iterator[Owners]:
 
 
 def _populate(made: Owners) -> Owners:
-    if not made.rows(
-        "SELECT FROM pg_roles WHERE rolname = 'pgtrickle_user'"
-    ):  # the installer may not create it
+    if not made.rows("SELECT FROM pg_roles WHERE rolname = 'pgtrickle_user'"):  # the installer may not create it
         made.run("CREATE ROLE pgtrickle_user NOLOGIN")
     made.run(
         f"GRANT CREATE ON DATABASE {made.admin.info.dbname} TO {{keeper}}",
