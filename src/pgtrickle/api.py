@@ -23,6 +23,7 @@ from pgtrickle.refresh import circle, circle_rules, define, dropped
 from pgtrickle.refresh.account import OTHER_GROUP, UNDER_WAY
 from pgtrickle.refresh.decide import Action
 from pgtrickle.refresh.explain import explain_query, explain_stream_table
+from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.refresh.run import Refresher
 from pgtrickle.refresh.verify import Verification, verify_or_tell
@@ -302,7 +303,7 @@ class Trickle:
             return explain_query(self._connection, query)
         assert name is not None
         stream = catalog.resolve(self._connection, name)
-        text = explain_stream_table(self._connection, stream, self._refresher.prepared(stream))
+        text = explain_stream_table(self._connection, stream, self._prepared(stream))
         way = self.circle(name)
         return f"{circle.explained(way)}\n{text}" if way else text
 
@@ -310,7 +311,7 @@ class Trickle:
         """The circle that a stream table is part of, as a → b → a; None if it is in none."""
         found = catalog.circle(self._connection, catalog.resolve(self._connection, name).pgt_id)
         streams = [each for pgt_id in found if (each := catalog.by_id(self._connection, pgt_id)) is not None]
-        members = [circle.member(each, self._refresher.prepared(each)) for each in streams]
+        members = [circle.member(each, self._prepared(each)) for each in streams]
         return circle_rules.route(members) if members else None
 
     def verify(self, *names: str) -> list[Verification]:
@@ -326,6 +327,11 @@ class Trickle:
             verify_or_tell(self._refresher.connections(), stream, patience, self._refresh_for_sure)
             for stream in streams
         ]
+
+    def _prepared(self, stream: StreamTable) -> Prepared:
+        """The compiled stream table; refused if we do not serve its owner."""
+        serving.require(self._connection, stream)
+        return self._refresher.prepared(stream)
 
     def cdc_status(self) -> Sequence[CdcStatus]:
         """How each source is captured, and why."""

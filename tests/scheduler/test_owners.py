@@ -31,6 +31,9 @@ HOSTILE = """
 CREATE OR REPLACE FUNCTION {eve}.grab() RETURNS text LANGUAGE plpgsql VOLATILE AS $body$
 BEGIN
     RESET ROLE;
+    IF session_user <> '{eve}' THEN
+        PERFORM nextval('{eve}.ran');  -- which stays when what analysed her query is rolled back
+    END IF;
     INSERT INTO {eve}.caught VALUES (current_user, session_user, pg_backend_pid());
     BEGIN
         EXECUTE 'ALTER ROLE {eve} SUPERUSER';
@@ -68,7 +71,8 @@ class Trap:
         rows = self.world.admin.execute(
             db.statement(f"SELECT DISTINCT as_role, login FROM {self.world.eve}.caught ORDER BY 1, 2")
         )
-        return rows.fetchall()
+        ran = db.scalar(self.world.admin, f"SELECT is_called FROM {self.world.eve}.ran")
+        return [*rows.fetchall(), *([("somebody else", "rolled back")] if ran else [])]
 
     def as_eve(self, *statements: str) -> None:
         with self.world.session(self.world.eve) as eve:
@@ -85,6 +89,8 @@ def trap(world: World) -> Iterator[Trap]:
         "ALTER TABLE {eve}.t OWNER TO {eve}",
         "CREATE TABLE {eve}.caught (as_role text, login text, pid int)",
         "ALTER TABLE {eve}.caught OWNER TO {eve}",
+        "CREATE SEQUENCE {eve}.ran",
+        "ALTER SEQUENCE {eve}.ran OWNER TO {eve}",
         "CREATE FUNCTION {eve}.note(int) RETURNS text LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN 1; END'",
         "ALTER FUNCTION {eve}.note(int) OWNER TO {eve}",
     )

@@ -16,7 +16,8 @@ from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.errors import ServerError, StateError
 
 _OWNER = """
-SELECT session_user::text, pg_catalog.pg_get_userbyid(c.relowner)::text, pgtrickle.serves(l.oid, c.relowner)
+SELECT session_user::text, current_user::text,
+       pg_catalog.pg_get_userbyid(c.relowner)::text, pgtrickle.serves(l.oid, c.relowner)
 FROM pg_catalog.pg_roles AS l LEFT JOIN pg_catalog.pg_class AS c ON c.oid = %s::pg_catalog.oid
 WHERE l.rolname = session_user
 """
@@ -45,7 +46,10 @@ def require_login(conn: psycopg.Connection[Any]) -> None:
     """Refuses a session that acts as another role than it logged in as: user code could go back to the login."""
     row = conn.execute("SELECT session_user::text, current_user::text").fetchone()
     assert row is not None
-    login, acting = row
+    _require_itself(*row)
+
+
+def _require_itself(login: str, acting: str) -> None:
     if login != acting:
         raise ServerError(
             f"this session logged in as {login} but acts as {acting}",
@@ -56,10 +60,10 @@ def require_login(conn: psycopg.Connection[Any]) -> None:
 
 def require(conn: psycopg.Connection[Any], stream: StreamTable) -> None:
     """Refuses a stream table whose owner this session does not serve."""
-    require_login(conn)
     row = conn.execute(_OWNER, (stream.pgt_relid,)).fetchone()
     assert row is not None
-    login, owner, serves = row
+    login, acting, owner, serves = row
+    _require_itself(login, acting)
     if owner is None:
         raise StateError(
             f"the table of the stream table {stream} is gone",

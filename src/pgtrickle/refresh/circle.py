@@ -175,6 +175,8 @@ class _Circle:
 
     def _read(self) -> None:
         self.streams = {each: part.read() for each, part in self.parts.items()}
+        for stream in self.streams.values():
+            serving.require(self.connections.aside, stream)
         self.ready = {each: self.owner.prepared(stream) for each, stream in self.streams.items()}
         for each, part in self.parts.items():
             part.stream = self.streams[each]

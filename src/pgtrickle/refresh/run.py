@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from psycopg import IsolationLevel
 
 from pgtrickle import db
-from pgtrickle.catalog import serving
 from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.config import Settings
@@ -93,13 +92,11 @@ class Refresher:
         return None if found is None else found[1]
 
     def prepared(self, stream: StreamTable) -> Prepared:
-        """The compiled stream table, from memory if it was compiled for the same definition; refused if it is of an
-        owner that we do not serve."""
-        aside = self.connections().aside
-        serving.require(aside, stream)
+        """The compiled stream table, from memory if it was compiled for the same definition."""
         known = at_hand(self.compiled, stream)
         if known is not None:
             return known
+        aside = self.connections().aside
         with aside.transaction():
             db.execute(aside, f"SET LOCAL lock_timeout = '{db.LOCK_TIMEOUT}'")  # someone may hold a source for long
             prepared = load(aside, stream)

@@ -133,6 +133,7 @@ class Refresh(Account):
             try:
                 with self.snapshot(prepared.lockable) as moment:
                     self.stream = stream = self.read()
+                    serving.require(self.connections.aside, stream)
                     if self.owner.prepared(stream) is not prepared:
                         prepared = self.owner.prepared(stream)
                         continue

@@ -23,6 +23,7 @@ from pgtrickle import db
 from pgtrickle.apply import storage
 from pgtrickle.capture.buffer import SCHEMA, buffer_name
 from pgtrickle.catalog import reader as catalog
+from pgtrickle.catalog import serving
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.db import Connection
 from pgtrickle.errors import Error, StateError
@@ -113,6 +114,7 @@ def verify(connections: Connections, stream: StreamTable, patience_s: float, ref
 def _is_outdated(aside: Connection, stream: StreamTable) -> bool:
     """Whether the query means something else than when it was last defined. Raises WaitsForOwner, before anything of
     it is evaluated, if that is by another's hand."""
+    serving.require(aside, stream)
     with aside.transaction():
         db.execute(aside, f"SET LOCAL lock_timeout = '{db.LOCK_TIMEOUT}'")
         analysis = compile_bound(aside, stream, with_tree=False).compiled.analysis
