@@ -127,9 +127,11 @@ def session_sql() -> tuple[str, str]:
 
 
 def own_path_dsn(dsn: str) -> str:
-    """`dsn` such that a session begins under `OWN_PATH`: for drivers that ask the server before we can say so."""
+    """`dsn` such that a session begins under `OWN_PATH`: for drivers that ask the server before we can say so. ADBC
+    knows types by the names of their functions, which are other texts if all identifiers are quoted."""
     options = conninfo_to_dict(dsn).get("options") or os.environ.get("PGOPTIONS") or ""
-    return make_conninfo(dsn, options=f"{options} -csearch_path={OWN_PATH.replace(' ', '')}".strip())
+    ours = f"-csearch_path={OWN_PATH.replace(' ', '')} -cquote_all_identifiers=off"
+    return make_conninfo(dsn, options=f"{options} {ours}".strip())
 
 
 def _pinning(settings: Mapping[str, str]) -> str:

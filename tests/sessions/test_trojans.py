@@ -28,7 +28,7 @@ QUERIES = {
     "largest": "SELECT id, amount FROM shop.orders ORDER BY amount DESC, id LIMIT 2",
     "everyone": "SELECT c.id, c.region, o.amount FROM shop.customers AS c"
     " LEFT JOIN shop.orders AS o ON o.customer OPERATOR(pg_catalog.=) c.id",
-    "highest": "SELECT kind, pg_catalog.max(amount) AS most, pg_catalog.string_agg(note, ',') AS notes"
+    "highest": "SELECT kind, pg_catalog.max(amount) AS most, pg_catalog.string_agg(note, ',' ORDER BY id) AS notes"
     " FROM shop.orders GROUP BY kind",
 }
 
@@ -69,7 +69,7 @@ def test_our_sql_calls_nothing_of_others(trapped: str, spark: SparkSession) -> N
             trickle.create_stream_table(f"shop.{name}", query, refresh_mode="DIFFERENTIAL", cdc_mode="trigger")
         _change(user, 10)
         _refreshed(trickle)
-        assert all(found.equal for found in trickle.verify())
+        assert [found for found in trickle.verify() if not found.equal] == []
         for name in QUERIES:
             trickle.explain(f"shop.{name}")
             trickle.history(f"shop.{name}")
@@ -82,7 +82,7 @@ def test_our_sql_calls_nothing_of_others(trapped: str, spark: SparkSession) -> N
         _by_request(user, admin, trickle)
         _by_wal(user, trickle)
         trickle.refresh_stream_table("shop.everyone", full=True)
-        assert [found.equal for found in trickle.verify()] == [True] * len(QUERIES)
+        assert [found for found in trickle.verify() if not found.equal] == []
         for name in QUERIES:
             trickle.drop_stream_table(f"shop.{name}")
         uninstall(admin, drop_stream_tables=True)

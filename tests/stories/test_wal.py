@@ -197,7 +197,7 @@ def test_wal_asked_for_where_it_cannot_be_is_refused_with_the_reason(story18: St
     story18.run("CREATE TABLE plain (id int PRIMARY KEY, v int)")
     with pytest.raises(Unsupported) as refused:
         story18.trickle.create_stream_table("copy", "SELECT id, v FROM plain", cdc_mode="wal")
-    assert (refused.value.code, "replica identity of plain" in refused.value.message) == ("PT270", True)
+    assert (refused.value.code, "replica identity of public.plain" in refused.value.message) == ("PT270", True)
     assert refused.value.hint is not None
     assert story18.trickle.status() == ()
     story18.create("copy", "SELECT id, v FROM plain")
