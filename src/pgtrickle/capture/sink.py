@@ -211,7 +211,7 @@ class Sink:
         with db.connect(self._dsn, application_name="pgtrickle decoder") as conn:
             conn.execute(
                 "UPDATE pgtrickle.pgt_decoder SET status = %s, error = %s, updated_at = clock_timestamp(),"
-                " confirmed_lsn = greatest(confirmed_lsn, %s::pg_lsn) WHERE slot_name = %s AND pid = %s",
+                " confirmed_lsn = greatest(confirmed_lsn, nullif(%s::pg_lsn, '0/0')) WHERE slot_name = %s AND pid = %s",
                 (status, text, format_lsn(told_lsn), self._slot, self._pid),
             )
             if self._refused is not None:

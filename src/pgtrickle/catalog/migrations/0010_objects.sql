@@ -172,8 +172,8 @@ END
 $$;
 
 -- As in 0002, and whether someone moved the slot on while no decoder read it: past what the last one told the server,
--- which it recorded as it ended. One that died in the middle did not, and may have told more than is on record. What was
--- passed over is lost, so the slot counts as lost.
+-- which it recorded as it ended. One that failed or was killed may have told more than is on record. What was passed over
+-- is lost, so the slot counts as lost.
 CREATE OR REPLACE VIEW pgtrickle.pgt_slot AS
 SELECT s.slot_name::text AS slot_name, s.plugin::text AS plugin, s.active, s.active_pid, s.wal_status,
        to_jsonb(s) ->> 'invalidation_reason' AS invalidation_reason,
@@ -182,6 +182,6 @@ SELECT s.slot_name::text AS slot_name, s.plugin::text AS plugin, s.active, s.act
        pgtrickle.wal_since(s.confirmed_flush_lsn) AS lag_bytes, m.moved_by_hand
 FROM pg_replication_slots AS s
 LEFT JOIN pgtrickle.pgt_decoder AS d ON d.slot_name = s.slot_name::text
-CROSS JOIN LATERAL (SELECT coalesce(NOT s.active AND d.status IN ('STOPPED', 'ERROR')
+CROSS JOIN LATERAL (SELECT coalesce(NOT s.active AND d.status = 'STOPPED'
                                     AND s.confirmed_flush_lsn > d.confirmed_lsn, false) AS moved_by_hand) AS m
 WHERE s.slot_name = pgtrickle.slot_name() AND s.database = current_database();
