@@ -9,6 +9,7 @@ import pytest
 
 from pgtrickle import db
 from pgtrickle.db import Connection, statement
+from pgtrickle.postgres.copy import pipe
 from pgtrickle.postgres.wire import receive, send
 from pgtrickle.query.compile import compile_query
 from pgtrickle.query.scratch import scratch
@@ -106,6 +107,18 @@ def test_all_values_come_back(conn: Connection) -> None:
     values = [*ALL, *(SINCE_17 if conn.info.server_version >= 170000 else ())]
     wrong = {value: found for value in values if (found := _comes_back(conn, value)) is not None}
     assert wrong == {}
+
+
+def test_rows_that_go_from_session_to_session(database18: str) -> None:
+    with db.connect(database18) as source, db.connect(database18) as target:
+        for each in TYPES:
+            source.execute(statement(each))
+        target.execute("CREATE TEMPORARY TABLE copied (i interval, s span, n int, w waiting[], b two)")
+        row = f"interval {LEAST}, span({LEAST}, '1 s'), NULL::int, ARRAY[waiting {LEAST}], ROW({LEAST}, NULL)::two"
+        pipe(source, f"SELECT {row}", target, "pg_temp.copied")
+        assert target.execute(
+            statement(f"SELECT ROW({row})::record *= ROW(c.*)::record FROM copied AS c")
+        ).fetchall() == [(True,)]
 
 
 def test_what_cannot_is_refused(database18: str) -> None:

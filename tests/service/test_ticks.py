@@ -224,3 +224,24 @@ def test_what_passes_is_not_counted(here: Served) -> None:
         assert here.state("s")[:2] == ("ACTIVE", 0)
     here.await_equal("s")
     here.until(lambda: here.state("s") == ("ACTIVE", 0, None), "all is well")
+
+
+def test_one_user_s_input_stops_nobody_else(here: Served) -> None:
+    here.run("CREATE TABLE t (id int PRIMARY KEY, a int)", "CREATE TABLE u (id int PRIMARY KEY)")
+    here.create("good", "SELECT id, a FROM t")
+    here.create("bad", "SELECT id FROM u")
+    here.run("UPDATE pgtrickle.pgt_stream_tables SET schedule = '99999999999999999999d' WHERE pgt_name = 'bad'")
+    here.run("INSERT INTO t VALUES (1, 1)", "INSERT INTO u VALUES (1)")
+    here.await_equal("good")
+    here.until(lambda: here.state("bad")[0] == "ERROR", "the table without sense is in ERROR")
+    assert "PT017" in str(here.state("bad")[2])
+    assert here.one("SELECT count(*) FROM pgtrickle.health_check() WHERE detail LIKE '%%PT017%%'") == 1
+    with pytest.raises(psycopg.Error) as refused:
+        here.create("never", "SELECT id FROM t", schedule="5000000000d")
+    assert refused.value.sqlstate == "PT016"
+    here.create("deep", f"SELECT id, {'+'.join(['a'] * 4000)} AS x FROM t", mode="AUTO")
+    assert here.rows("SELECT * FROM deep") == [(1, 4000)]
+    here.ask("alter_stream_table('bad', schedule => '1s')")
+    here.await_equal("good", "bad", "deep")
+    assert here.state("bad") == ("ACTIVE", 0, None)
+    assert "_failed" not in here.service.log
