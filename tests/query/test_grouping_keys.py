@@ -13,7 +13,7 @@ from pgtrickle.query.compile import compile_query
 from tests.query.random_groupings import TABLES, Writer
 from tests.query.test_build import difference
 
-QUERIES = int(os.environ.get("PGTRICKLE_GROUPINGS", "250"))
+QUERIES = int(os.environ.get("PGTRICKLE_GROUPINGS", "150"))
 FIRST = int(os.environ.get("PGTRICKLE_GROUPINGS_FROM", "0"))
 
 

@@ -58,6 +58,8 @@ SELECT j, count(*) FROM t GROUP BY j HAVING j ->> 'a' = '1.0'
 
 SELECT a, count(*) FROM t GROUP BY a HAVING array_to_string(a, ',') = '1.0'
 
+SELECT k, n FROM (SELECT DISTINCT ON (k) k, n FROM t ORDER BY k, n) q WHERE k::text = '1.00'
+
 SELECT n, max(k) FROM t GROUP BY n HAVING max(k)::text = '1.0'
 
 SELECT q.k FROM (SELECT DISTINCT k FROM t) q JOIN t ON t.l = q.k::text
@@ -86,6 +88,8 @@ SELECT k::numeric(8, 1)::text AS s, count(*) FROM t WHERE k::text = '1.0' GROUP 
 SELECT k, (SELECT count(*) FROM t u WHERE u.k <= q.k AND u.l = 'x') AS n FROM (SELECT DISTINCT k FROM t) q
 
 SELECT k FROM (SELECT k, count(*) AS n FROM t GROUP BY k) q WHERE n > 1 AND k IS NOT NULL
+
+SELECT k, n FROM (SELECT DISTINCT ON (k) k, n FROM t ORDER BY k, n) q WHERE k > 1 AND n::text = '3'
 
 SELECT at, count(*) FROM t GROUP BY at HAVING at::text LIKE '2024%'
 """

@@ -10,7 +10,23 @@ KINDS = ("int", "numeric", "text")
 VALUES = {
     "int": ("NULL", "0", "1", "2", "3", "-4", "2147483647"),
     "numeric": ("NULL", "0", "1.0", "1.00", "2.5", "-3.125", "12345678901234567890.5", "'NaN'"),
-    "text": ("NULL", "''", "'a'", "'b'", "'A'", "'ß'"),
+    # what a template, a driver or we ourselves might read as more than text is as likely as any other
+    "text": (
+        "NULL",
+        "''",
+        "'a'",
+        "'b'",
+        "'A'",
+        "'ß'",
+        "'{}'",
+        "'{{'",
+        "'%s'",
+        "'%%'",
+        "'$1'",
+        "E'\\\\'",
+        "'it''s'",
+        "'--/*'",
+    ),
 }
 
 

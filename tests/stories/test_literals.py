@@ -47,6 +47,10 @@ QUERIES = {
 }  # fmt: skip
 
 
+BY_TASKS = ("kept", "joined", "lefts", "anti", "grouped")
+"""Those that tasks read and join by other code."""
+
+
 def rows(numbers: range) -> str:
     """Every text as a row, mangled or not; `a` is shared by some."""
     texts = (*TEXTS, *MANGLED)
@@ -74,13 +78,15 @@ def test_every_text_in_every_place(story18: Story, path: str, monkeypatch: pytes
         f"INSERT INTO t VALUES {rows(range(number))}",
         f"INSERT INTO u VALUES {rows(range(0, number, 2))}",
     )
-    for name, query in QUERIES.items():
-        story18.create(name, query)
+    for name in QUERIES if path == "short" else BY_TASKS:
+        story18.create(name, QUERIES[name])
     story18.run(
         f"INSERT INTO u VALUES {rows(range(1, number, 2))}",
         f"DELETE FROM t WHERE s IN ({', '.join(map(literal, (*TEXTS, *MANGLED)[::3]))})",
     )
     story18.follow()
+    if path == "tasks":
+        return
     story18.run(
         "DELETE FROM u WHERE a % 2 = 0", "UPDATE u SET a = a + 1", f"INSERT INTO t VALUES {rows(range(0, number, 3))}"
     )

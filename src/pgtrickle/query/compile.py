@@ -11,7 +11,7 @@ import psycopg
 from pgtrickle.db import caller
 from pgtrickle.errors import QueryError, Unsupported
 from pgtrickle.model import PgType
-from pgtrickle.query import dialect, limits, lookdependent, render, support
+from pgtrickle.query import dialect, explain, limits, lookdependent, render, support
 from pgtrickle.query.analysis import Analysis, Body
 from pgtrickle.query.analyze import NOT_ITS_FAULT, Accept, Check, analyze
 from pgtrickle.query.build import build
@@ -166,7 +166,7 @@ def _require_definite(conn: psycopg.Connection[Any], tree: Operator) -> None:
         prone = {int(row[0]) for row in place.rows(_PRONE, (sorted(types),))}
     found = lookdependent.first_condition(tree, prone)
     if found is not None:
-        raise support.LOOK.refuse(found)
+        raise support.LOOK.refuse(explain.condition(tree, found))
 
 
 def _require_same_types(conn: psycopg.Connection[Any], analysis: Analysis, tree: Operator) -> None:

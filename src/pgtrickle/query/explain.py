@@ -34,6 +34,11 @@ def tree(operator: Operator) -> str:
     return "\n".join(lines)
 
 
+def condition(operator: Operator, part: Expr) -> str:
+    """A condition somewhere in the tree, in the words of `tree`."""
+    return _shown(part, _labels(operator))
+
+
 def _labels(operator: Operator) -> dict[str, str]:
     """What to call each column: its label, else the expression that computes it."""
     labels: dict[str, str] = {}

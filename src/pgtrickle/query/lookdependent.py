@@ -20,6 +20,7 @@ from pgtrickle.model import Column, Expr, PgType
 from pgtrickle.query.expression import conjuncts, node_of
 from pgtrickle.query.operators import (
     Aggregate,
+    AggregateCall,
     Expand,
     Filter,
     InnerJoin,
@@ -72,7 +73,7 @@ _PASSING = frozenset({"coalesce", "nullif", "greatest", "least"})
 _MATCHING = (exp.Like, exp.ILike, exp.RegexpLike, exp.RegexpILike, exp.SimilarTo)
 
 
-def first_condition(tree: Operator, prone: Collection[int]) -> str | None:
+def first_condition(tree: Operator, prone: Collection[int]) -> Expr | None:
     """A condition of the tree that depends on the look of a key, if there is one; `prone` are the types, by oid, whose
     equal values may look different."""
     columns = _Columns(prone)
@@ -82,7 +83,7 @@ def first_condition(tree: Operator, prone: Collection[int]) -> str | None:
             for part in conjuncts(node.condition):
                 images = any(known.get(name) is Look.IMAGE for name in part.columns)
                 if not images and look_of(node_of(part), known) is Look.SHOWN:
-                    return part.sql
+                    return part
     return None
 
 
@@ -138,20 +139,28 @@ class _Columns:
     def _grouped(self, node: Aggregate, below: Mapping[str, Look]) -> dict[str, Look]:
         images = _images(node)
         found: dict[str, Look] = {}
+        prone = {column.name for column in node.columns if column.name in node.keys and self._is_prone(column.type)}
+        chosen = {call.output for call in node.calls if _is_choice(call, prone)}
         for column in node.columns:
             is_key = column.name in node.keys
-            extreme = any(call.output == column and call.function in ("min", "max") for call in node.calls)
             known = below.get(column.name) if is_key else None
             if column.name in images:
                 found[column.name] = Look.IMAGE
             elif known is Look.SHOWN or known is Look.IMAGE:
                 found[column.name] = known
-            elif (is_key or extreme) and column.name not in images.values() and self._is_prone(column.type):
+            elif (is_key or column in chosen) and column.name not in images.values() and self._is_prone(column.type):
                 found[column.name] = _kind(column.type)
         return found
 
     def _is_prone(self, type_: PgType) -> bool:
         return not type_.has_one_look and (type_.oid in self._prone or not type_.deterministic)
+
+
+def _is_choice(call: AggregateCall, keys: Collection[str]) -> bool:
+    """Whether an aggregate takes one of several equal values: an extreme, or (DISTINCT ON) a key of the first row."""
+    if call.function in ("count", "sum", "avg"):
+        return False
+    return call.function in ("min", "max") or not set(keys).isdisjoint(call.call.columns)
 
 
 def _kind(type_: PgType) -> Look:
