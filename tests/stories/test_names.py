@@ -46,8 +46,7 @@ def test_its_name_taken_by_a_users_table(named: Story) -> None:
     named.check("st_old")
     assert named.trickle.refresh_stream_table("st_old", full=True).action == "FULL"
     named.run("TRUNCATE t", "INSERT INTO t VALUES (1, 'k', 1)")
-    named.trickle.refresh_stream_table("st_old")
-    named.equal("st_old")
+    named.check("st_old", "REINITIALIZE")
     assert named.trickle.verify("st_old")[0].equal
     for wrong in (
         lambda: named.trickle.refresh_stream_table("st"),
