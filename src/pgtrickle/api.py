@@ -319,6 +319,8 @@ class Trickle:
         evaluates them. One that cannot be compared says why, in its `error`."""
         dropped.look(self._connection)
         streams = [catalog.resolve(self._connection, name) for name in names]
+        for stream in streams:
+            serving.require(self._connection, stream)
         if not names:
             ours = serving.computable(self._connection)
             streams = [each for each in catalog.list_tables(self._connection) if each.pgt_id in ours]

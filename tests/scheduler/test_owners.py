@@ -233,6 +233,7 @@ def test_functions_that_run_with_our_rights_are_few_and_no_one_else_may_call_the
     assert secure(world.admin) == [
         (f"capture_{oid}", True, False, False),
         ("on_source_ddl", True, False, False),
+        ("on_subscription_ddl", True, False, False),
         ("tell_source_ddl", True, False, False),
     ]
     with world.session(world.eve) as eve, pytest.raises(psycopg.errors.InsufficientPrivilege):

@@ -181,14 +181,15 @@ def test_a_caller_whom_no_service_serves_hears_so_at_once(world: World) -> None:
 
 
 def test_no_stranger_passes_for_a_service(world: World) -> None:
-    """Whoever takes the lock of a lease, but is no member of the catalog's owner, does not lead."""
+    """Whoever is no member of the catalog's owner cannot take a lease."""
     world.installed_by(world.service)
     me = value(world.admin, "SELECT current_user")
-    with leading(world.dsn_of(world.eve)):
-        assert value(world.admin, "SELECT count(*) FROM pgtrickle.serving_roles()") == 0
-        with leading(world.dsn_of(world.service)), leading(world.dsn):
-            found = world.admin.execute("SELECT role_name FROM pgtrickle.serving_roles()").fetchall()
-            assert {name for (name,) in found} == {world.service, me}
+    with pytest.raises(psycopg.errors.InsufficientPrivilege), leading(world.dsn_of(world.eve)):
+        pass
+    assert value(world.admin, "SELECT count(*) FROM pgtrickle.serving_roles()") == 0
+    with leading(world.dsn_of(world.service)), leading(world.dsn):
+        found = world.admin.execute("SELECT role_name FROM pgtrickle.serving_roles()").fetchall()
+        assert {name for (name,) in found} == {world.service, me}
     serves = "SELECT pgtrickle.serves({!r}::regrole, {!r}::regrole)"
     world.run("GRANT {service} TO {ann}", f"GRANT {me} TO {{eve}}")
     for login, owner, said in (
