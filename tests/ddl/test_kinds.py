@@ -75,7 +75,7 @@ def test_equal_after_each_kind_of_change(computing18: Place) -> None:
     trickle = computing18.trickle
     computing18.run(KINDS)
     for name, query in QUERIES.items():
-        trickle.create_stream_table(name, query)
+        trickle.create_stream_table(name, query, refresh_mode="DIFFERENTIAL")
     for harmless in HARMLESS:
         computing18.run(harmless)
         assert trickle.refresh_stream_table("outer_ones").action == "NO_DATA", harmless
