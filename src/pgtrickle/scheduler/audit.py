@@ -19,6 +19,7 @@ from typing import NoReturn
 import psycopg
 
 from pgtrickle.catalog import reader as catalog
+from pgtrickle.catalog import serving
 from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.config import Settings
@@ -68,8 +69,10 @@ class Audit:
         return False
 
     def _in_turn(self, conn: Connection) -> StreamTable | None:
-        """The stream table after the last one, of those that should equal their queries at their snapshot."""
-        ready = sorted((each for each in catalog.list_tables(conn) if may_be_idle(each)), key=lambda each: each.pgt_id)
+        """The stream table after the last one, of those of ours that should equal their queries at their snapshot."""
+        ours = serving.served(conn)
+        tables = (each for each in catalog.list_tables(conn) if each.pgt_id in ours and may_be_idle(each))
+        ready = sorted(tables, key=lambda each: each.pgt_id)
         later = [each for each in ready if each.pgt_id > self._last_id]
         if not ready:
             return None
