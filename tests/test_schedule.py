@@ -74,7 +74,7 @@ def test_the_longest_is_taken() -> None:
 
 
 def test_sql_has_the_same_bounds(database18: str) -> None:
-    with db.connect(database18) as conn:
+    with db.open_session(database18) as conn:
         install(conn)
         conn.execute("SET pg_trickle.min_schedule_seconds = 2")
         answers = {text: _answer(conn, text) for text in [*REFUSED, "3650d", "1h30m", "0 0 29 2 *", "calculated"]}

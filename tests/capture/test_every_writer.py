@@ -20,7 +20,7 @@ from pgtrickle.db import Connection
 
 @pytest.fixture
 def conn(database18: str) -> Iterator[Connection]:
-    with db.connect(database18) as connection:
+    with db.open_session(database18) as connection:
         install(connection)
         yield connection
 
@@ -28,7 +28,7 @@ def conn(database18: str) -> Iterator[Connection]:
 @contextmanager
 def subscribed(server: embedded.Server, conn: Connection, table: str) -> Iterator[Connection]:
     """A session in another database whose table of the same name is replicated to ours."""
-    with fresh_database(server) as dsn, db.connect(dsn) as publisher:
+    with fresh_database(server) as dsn, db.open_session(dsn) as publisher:
         slot = f"s_{publisher.info.dbname}"
         run(publisher, f"CREATE TABLE {table} (id int PRIMARY KEY, v text)", f"CREATE PUBLICATION p FOR TABLE {table}")
         publisher.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))

@@ -17,7 +17,7 @@ from pgtrickle.errors import Unsupported
 @pytest.fixture
 def conn(database18: str) -> Iterator[Connection]:
     """On one version: pages have one size."""
-    with db.connect(database18) as connection:
+    with db.open_session(database18) as connection:
         install(connection)
         yield connection
 

@@ -66,7 +66,7 @@ class Two:
 
 @pytest.fixture
 def two(database18: str) -> Iterator[Two]:
-    with db.connect(database18) as admin, owned(database18) as dsn, place(dsn) as alice:
+    with db.open_session(database18) as admin, owned(database18) as dsn, place(dsn) as alice:
         alice.run("DROP TABLE st", "DROP VIEW seen")
         alice.trickle.connection.execute("DELETE FROM pgtrickle.pgt_stream_tables")
         name = f"bob_{admin.info.dbname}"
@@ -74,7 +74,7 @@ def two(database18: str) -> Iterator[Two]:
         alice.run("CREATE TABLE secret (id int, v int)", f"GRANT SELECT ON t TO {name}")
         alice.run(f"GRANT CREATE, USAGE ON SCHEMA public TO {name}")
         try:
-            with db.connect(make_conninfo(database18, user=name, password="plain")) as bob:
+            with db.open_session(make_conninfo(database18, user=name, password="plain")) as bob:
                 bob.execute(db.statement(OF_BOB))
                 bob.execute("GRANT SELECT ON seen TO PUBLIC")
                 yield Two(alice, bob, admin)

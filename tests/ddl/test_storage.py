@@ -36,14 +36,14 @@ class Two:
     def await_waiter(self) -> None:
         """Until our session waits for the user's lock."""
         query = f"SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = {self.ours.info.backend_pid}"
-        with db.connect(self.dsn) as other:
+        with db.open_session(self.dsn) as other:
             while not db.scalar(other, query):
                 threading.Event().wait(0.01)
 
 
 @pytest.fixture
 def two(database18: str) -> Iterator[Two]:
-    with db.connect(database18) as user, db.connect(database18) as ours:
+    with db.open_session(database18) as user, db.connect(database18) as ours:
         found = Two(database18, user, ours)
         found.run("CREATE SCHEMA s", "CREATE TABLE s.st (id int)")
         found.relid = int(str(db.scalar(user, "SELECT 's.st'::regclass::oid")))

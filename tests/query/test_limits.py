@@ -57,7 +57,7 @@ REFUSED = {
 
 @pytest.fixture
 def conn(database18: str) -> Iterator[db.Connection]:
-    with db.connect(database18) as connection:
+    with db.open_session(database18) as connection:
         connection.execute("CREATE TABLE t (id int PRIMARY KEY, a int, b text)")
         yield connection
 

@@ -79,7 +79,7 @@ SINCE_17 = ("interval 'infinity'", "interval '-infinity'", "ARRAY[interval '-inf
 
 @pytest.fixture
 def conn(database: str) -> Iterator[Connection]:
-    with db.connect(database) as connection:
+    with db.open_session(database) as connection:
         for each in TYPES:
             connection.execute(statement(each))
         yield connection
@@ -110,7 +110,7 @@ def test_all_values_come_back(conn: Connection) -> None:
 
 
 def test_rows_that_go_from_session_to_session(database18: str) -> None:
-    with db.connect(database18) as source, db.connect(database18) as target:
+    with db.open_session(database18) as source, db.connect(database18) as target:
         for each in TYPES:
             source.execute(statement(each))
         target.execute("CREATE TEMPORARY TABLE copied (i interval, s span, n int, w waiting[], b two)")
@@ -122,7 +122,7 @@ def test_rows_that_go_from_session_to_session(database18: str) -> None:
 
 
 def test_what_cannot_is_refused(database18: str) -> None:
-    with db.connect(database18) as conn:
+    with db.open_session(database18) as conn:
         for each in (*TYPES, "CREATE TABLE s (id int, l lasting, m lasting[], w waiting, b two)"):
             conn.execute(statement(each))
         refusals = {name: compile_query(conn, f"SELECT {name} AS x FROM s").refusal for name in ("l", "m", "w", "b")}

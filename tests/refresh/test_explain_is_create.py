@@ -55,7 +55,7 @@ EXPECTED = {
 
 @pytest.fixture
 def trickle(database18: str) -> Iterator[Trickle]:
-    with db.connect(database18) as conn:
+    with db.open_session(database18) as conn:
         for each in TABLES:
             conn.execute(db.statement(each))
     with pgtrickle.connect(database18) as api:

@@ -176,7 +176,7 @@ def test_the_owner_cannot_change_while_a_refresh_writes(world: World) -> None:
         " VALUES ('mine'::regclass, 'public', 'mine', 'q', 'q', 'FULL', 'FULL', 'public')"
     )
     stream = catalog.resolve(world.admin, "mine")
-    with db.connect(world.dsn) as writer:
+    with db.open_session(world.dsn) as writer:
         with writer.transaction():
             storage.locked(writer, stream.pgt_relid, "ROW EXCLUSIVE")
             serving.require(writer, stream)
@@ -193,7 +193,7 @@ def test_a_session_that_acts_as_another_role_computes_nothing(world: World) -> N
     for options in (f"-c role={world.service}",):
         dsn = f"{world.dsn_of(world.ann)} options='{options}'"
         world.run("GRANT CREATE ON SCHEMA public TO {service}")
-        with db.connect(dsn) as session, pytest.raises(ServerError) as caught:
+        with db.open_session(dsn) as session, pytest.raises(ServerError) as caught:
             define.create(
                 session, "t", "SELECT 1 AS a", settings=Settings(), schedule="1m", refresh_mode="FULL", cdc_mode=None
             )

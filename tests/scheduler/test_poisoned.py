@@ -20,7 +20,7 @@ NONSENSE = ["99999999999999999999d", "5000000000d", "9" * 5000 + "d", "soon", ""
 @pytest.fixture
 def rounds(database18: str) -> Iterator[tuple[Connection, Refreshes]]:
     """Tables `good` and `bad`, populated by word alone: with nothing to do, no Spark is needed."""
-    with pgtrickle.connect(database18) as api, db.connect(database18) as conn:
+    with pgtrickle.connect(database18) as api, db.open_session(database18) as conn:
         conn.execute("CREATE TABLE t (id int PRIMARY KEY)")
         conn.execute("CREATE TABLE u (id int PRIMARY KEY)")
         for name, query in {"bad": "SELECT id FROM u", "good": "SELECT id FROM t"}.items():
@@ -67,7 +67,7 @@ def test_a_schedule_that_makes_no_sense_stops_its_own_table_alone(rounds: tuple[
 def test_a_row_that_someone_holds_is_not_waited_for(rounds: tuple[Connection, Refreshes], database18: str) -> None:
     conn, refreshes = rounds
     conn.execute("UPDATE pgtrickle.pgt_stream_tables SET schedule = 'soon' WHERE pgt_name = 'bad'")
-    with db.connect(database18) as other, other.transaction():
+    with db.open_session(database18) as other, other.transaction():
         other.execute("SELECT FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'bad' FOR UPDATE")
         refreshes.round(Settings())
         assert _table(conn, "bad").status == "ACTIVE"

@@ -21,10 +21,10 @@ def name_of(source: str) -> str:
 
 def make(dsn: str) -> None:
     """The sources, and the tables of what can be reached in them; the service of the database moves one to the WAL."""
-    with db.connect(dsn) as conn:
+    with db.open_session(dsn) as conn:
         allow = "ALTER DATABASE {} SET pg_trickle.allow_circular = on"
         conn.execute(sql.SQL(allow).format(sql.Identifier(conn.info.dbname)))
-    with connect(dsn) as trickle, db.connect(dsn) as conn:
+    with connect(dsn) as trickle, db.open_session(dsn) as conn:
         for source, mode in MODES.items():
             name = name_of(source)
             conn.execute(statement(f"CREATE TABLE {source} (a int, b int)"))
@@ -42,7 +42,7 @@ def make(dsn: str) -> None:
 
 def await_wal(dsn: str) -> None:
     mode = "SELECT cdc_mode FROM pgtrickle.pgt_change_tracking WHERE source_relid = 'u'::regclass"
-    with db.connect(dsn) as conn:
+    with db.open_session(dsn) as conn:
         until(lambda: db.scalar(conn, mode) == "WAL", "u is captured from the WAL", PATIENCE_S)
 
 

@@ -80,7 +80,7 @@ def test_a_leader_that_hangs_is_replaced_and_commits_nothing(database18: str, tm
 
 @pytest.mark.long
 def test_a_leader_that_hangs_while_spark_works(database18: str, tmp_path: Path) -> None:
-    with connect(database18) as trickle, db.connect(database18) as conn:
+    with connect(database18) as trickle, db.open_session(database18) as conn:
         conn.execute("CREATE TABLE d (k int PRIMARY KEY, name text)")
         conn.execute("INSERT INTO d SELECT g, 'n' || g FROM generate_series(0, 4) AS g")
         conn.execute("ALTER TABLE d REPLICA IDENTITY FULL")

@@ -67,7 +67,7 @@ class Writer:
     def _write(self) -> None:
         while not self._stop.is_set():
             try:
-                with db.connect(self._dsn) as conn:
+                with db.open_session(self._dsn) as conn:
                     while not self._stop.wait(0.05):
                         self._change(conn)
             except (ServerError, psycopg.OperationalError):  # killed with the server
@@ -129,7 +129,7 @@ class Field:
         self.service.signal(signal.SIGCONT)
 
     def one(self, query: str) -> int:
-        with db.connect(self.server.dsn) as conn:
+        with db.open_session(self.server.dsn) as conn:
             return int(str(db.scalar(conn, query)))
 
     def await_refresh(self) -> None:
@@ -170,7 +170,7 @@ def without_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Field]:
 @pytest.fixture(scope="module")
 def with_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Field]:
     with _server(18) as server:
-        with connect(server.dsn) as trickle, db.connect(server.dsn) as conn:
+        with connect(server.dsn) as trickle, db.open_session(server.dsn) as conn:
             conn.execute("CREATE TABLE d (k int PRIMARY KEY, name text)")
             conn.execute("INSERT INTO d SELECT g, 'n' || g FROM generate_series(0, 4) AS g")
             conn.execute("ALTER TABLE d REPLICA IDENTITY FULL")
@@ -227,7 +227,7 @@ def the_server(at: Field, source: str, step: str | None, pause_s: float) -> None
         time.sleep(pause_s)
     else:
         at.hang_at(step)
-    with db.connect(at.server.dsn) as conn:
+    with db.open_session(at.server.dsn) as conn:
         inside = db.scalar(conn, RUNNING)
         os.kill(conn.info.backend_pid, signal.SIGKILL)
     at.count("server", source, f"at {step}" if step else "in a refresh" if inside else "at any time")
@@ -237,7 +237,7 @@ def the_server(at: Field, source: str, step: str | None, pause_s: float) -> None
 
 def _answers(dsn: str) -> bool:
     try:
-        db.connect(dsn).close()
+        db.open_session(dsn).close()
     except ServerError:
         return False
     return True

@@ -50,11 +50,11 @@ def owners(server18: embedded.Server, tmp_path: Path) -> Iterator[Owners]:
     passfile = tmp_path / "passfile"
     passfile.write_text("*:*:*:*:plain")
     passfile.chmod(0o600)
-    with db.connect(server18.dsn) as server:
+    with db.open_session(server18.dsn) as server:
         for name in names[:3]:
             server.execute(statement(f"CREATE ROLE {name} LOGIN PASSWORD 'plain'"))
         server.execute(statement(f"CREATE ROLE {names[3]} NOLOGIN"))
-        with fresh_database(server18) as dsn, db.connect(dsn) as admin:
+        with fresh_database(server18) as dsn, db.open_session(dsn) as admin:
             yield _populate(Owners(passfile, dsn, admin, *names))
         for name in names:
             server.execute(statement(f"DROP ROLE {name}"))
@@ -74,7 +74,7 @@ def _populate(made: Owners) -> Owners:
     )
     for role in (made.ann, made.bob, made.eve):
         made.run(f"CREATE SCHEMA {role} AUTHORIZATION {role}")
-    with db.connect(make_conninfo(made.dsn_of(made.ann), options=f"-c role={made.keeper}")) as keeper:
+    with db.open_session(make_conninfo(made.dsn_of(made.ann), options=f"-c role={made.keeper}")) as keeper:
         install(keeper)
     made.run("GRANT pgtrickle_user TO {ann}, {bob}, {eve}", "GRANT USAGE ON SCHEMA shop TO {eve}")
     made.run("GRANT SELECT ON shop.sold TO {eve}")
@@ -88,7 +88,7 @@ def test_each_owner_is_served_by_its_own_login(owners: Owners, tmp_path: Path) -
         service.await_event("lease_taken", 2)
         total = "SELECT sum(amount) AS total, count(*) AS n FROM shop.sold"
         for role in (owners.ann, owners.bob):
-            with db.connect(owners.dsn_of(role)) as session:
+            with db.open_session(owners.dsn_of(role)) as session:
                 request = db.scalar(
                     session,
                     f"SELECT pgtrickle.create_stream_table('{role}.totals', '{total}', schedule => '1s',"
@@ -101,7 +101,7 @@ def test_each_owner_is_served_by_its_own_login(owners: Owners, tmp_path: Path) -
             " ON r.args ->> 'name' = format('%I.%I', t.pgt_schema, t.pgt_name) ORDER BY 1"
         )
         assert found == [(role, role) for role in (owners.ann, owners.bob)]
-        with db.connect(owners.dsn_of(owners.eve)) as eve:
+        with db.open_session(owners.dsn_of(owners.eve)) as eve:
             heard: list[str] = []
             eve.add_notice_handler(lambda notice: heard.append(str(notice.message_primary)))
             db.scalar(eve, f"SELECT pgtrickle.create_stream_table('{owners.eve}.totals', '{total}')")

@@ -27,7 +27,7 @@ TABLES = ("pgt_slot_lock", "pgt_migrations", *ROWS)
 
 def test_locks_of_strangers_stop_nothing(database18: str, tmp_path: Path) -> None:
     """All that a service does, from the installation to a dropped table, while one holds all advisory locks."""
-    with db.connect(database18) as stranger:
+    with db.open_session(database18) as stranger:
         stranger.execute("CREATE TABLE t (id int PRIMARY KEY)")
         stranger.execute(db.statement(OF_OLD))
         with served(database18, tmp_path) as here:
@@ -47,7 +47,7 @@ def test_locks_of_strangers_stop_nothing(database18: str, tmp_path: Path) -> Non
 
 def _not_for_strangers(dsn: str) -> None:
     """What reads our catalog can lock none of it, but against being dropped."""
-    with db.connect(dsn) as plain:
+    with db.open_session(dsn) as plain:
         plain.execute("SET ROLE pgtrickle_user")
         for name in ROWS:
             table = sql.Identifier("pgtrickle", name)

@@ -24,7 +24,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "SECURITY.md"
 def least(database18: str, spark: SparkSession) -> Iterator[Story]:
     """Told by the role that the guide makes; `shop` belongs to the whole server, so it has a name of its own here."""
     (text,) = re.findall(r"```sql\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
-    with db.connect(database18) as admin:
+    with db.open_session(database18) as admin:
         database = admin.info.dbname
         role = f"shop_{database}"
         admin.execute(statement(f"REVOKE ALL ON DATABASE {database} FROM PUBLIC"))

@@ -77,6 +77,7 @@ def test_functions_with_the_callers_path_are_those_that_need_it(database18: str)
             "check_new_name",
             "check_own_name",
             "add_request",
+            "callers_path",
             "create_stream_table",
             "alter_stream_table",
             "drop_stream_table",
