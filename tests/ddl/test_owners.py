@@ -46,7 +46,7 @@ CHANGES = {
         "function public.inner_spy(integer)",
     ),
     "SELECT id, 1 ~= 1 AS near FROM t": (
-        "CREATE OR REPLACE FUNCTION near(a int, b int) RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT spy(a) = b'",
+        "CREATE OR REPLACE FUNCTION near(a int, b int) RETURNS bool IMMUTABLE RETURN spy(a) = b",
         "function public.near(integer,integer)",
     ),
     "SELECT id, 3::small AS small FROM t": ("ALTER DOMAIN small ADD CHECK (spy(VALUE) > 0)", "type public.small"),

@@ -88,7 +88,7 @@ def conn(database: str) -> Iterator[Connection]:
 def _comes_back(conn: Connection, value: str) -> str | None:
     """None if the value comes back the same; else what became of it."""
     try:
-        with scratch(conn) as place:
+        with scratch(conn, "public") as place:
             (column,) = place.attributes(place.define(f"SELECT {value} AS x"))
         sent, received = send("x", column.type), receive("s", column.type)
         row = conn.execute(
@@ -110,7 +110,7 @@ def test_all_values_come_back(conn: Connection) -> None:
 
 
 def test_rows_that_go_from_session_to_session(database18: str) -> None:
-    with db.open_session(database18) as source, db.connect(database18) as target:
+    with db.open_session(database18) as source, db.open_session(database18) as target:
         for each in TYPES:
             source.execute(statement(each))
         target.execute("CREATE TEMPORARY TABLE copied (i interval, s span, n int, w waiting[], b two)")

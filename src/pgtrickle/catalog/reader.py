@@ -49,7 +49,7 @@ class StreamTable:
     search_path: str
     created_at: datetime
     updated_at: datetime
-    settings: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict, hash=False)
     owner: str | None = None
 
     def __str__(self) -> str:
