@@ -33,21 +33,20 @@ def _say_version(asked: bool) -> None:
 def _options(
     context: typer.Context,
     dsn: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            envvar="PGTRICKLE_DSN", show_envvar=True, help="The database; else libpq's own, else the embedded."
+            help="The database; else PGTRICKLE_DSN's, else libpq's own, else the embedded. `run` takes several."
         ),
     ] = None,
     _version: Annotated[
         bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version and leave.")
     ] = False,
 ) -> None:
-    source = context.get_parameter_source("dsn")
-    by_flag = source is not None and source.name == "COMMANDLINE"
-    exposed = dsn is not None and by_flag and has_password(dsn)
+    given = tuple(each for each in dsn or () if each)
+    exposed = any(has_password(each) for each in given)
     if exposed and context.invoked_subcommand != "run":  # which has a log
         typer.echo(f"warning: {EXPOSED}", err=True)
-    context.obj = Target(dsn or None, exposed)
+    context.obj = Target(given, exposed)
 
 
 _VERBS: tuple[Callable[..., None], ...] = (

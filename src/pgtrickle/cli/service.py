@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pgtrickle.cli.outcome import reported
-from pgtrickle.cli.target import EXPOSED, has_password, target
+from pgtrickle.cli.target import EXPOSED, target
 
 if TYPE_CHECKING:
     from pgtrickle.scheduler.service import Controls, Service
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 
 def run(
     context: typer.Context,
-    dsn: Annotated[
-        list[str] | None,
-        typer.Option(help="The database and login to serve, instead of that before the verb; for each owner once."),
-    ] = None,
     metrics_port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="Serve /metrics, /healthz and /readyz at this port.")
     ] = None,
@@ -35,14 +31,17 @@ def run(
         str, typer.Option(help="The address for that; others can reach it only if told so.")
     ] = "127.0.0.1",
 ) -> None:
-    """Keep fresh every stream table that the login owns: the service. Its log is on stderr, one JSON object a line."""
+    """Keep fresh every stream table that the login owns: the service. Its log is on stderr, one JSON object a line.
+
+    Several owners are several logins: give --dsn once for each.
+    """
     from pgtrickle.scheduler import events
 
     events.to_stderr()
-    if any(has_password(each) for each in dsn) if dsn else target(context).exposed:
+    if target(context).exposed:
         events.say("password_exposed", logging.WARNING, warning=EXPOSED)
     with reported():
-        served = dsn or [target(context).dsn()]
+        served = target(context).dsns()
         if metrics_port is not None:
             from pgtrickle.monitor import endpoint
 

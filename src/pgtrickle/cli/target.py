@@ -25,12 +25,18 @@ AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON, and nothin
 class Target:
     """What `--dsn` said, if anything, and whether a password stands there for all to see."""
 
-    given: str | None
+    given: tuple[str, ...]
     exposed: bool = False
+
+    def dsns(self) -> tuple[str, ...]:
+        """All databases and logins that were named, or the one that is meant."""
+        return self.given if len(self.given) > 1 else (self.dsn(),)
 
     def dsn(self) -> str:
         """The database; which one that is, is said on stderr where no one named it for us."""
-        chosen = destination.choose(self.given)
+        if len(self.given) > 1:
+            raise UsageError("--dsn is given several times", code="PT034", hint="only `pgtrickle run` takes several")
+        chosen = destination.choose(self.given[0] if self.given else None)
         if not chosen.was_named:
             typer.echo(f"using {db.mask(chosen.dsn)} (named by {chosen.named_by})", err=True)
         return chosen.dsn

@@ -13,7 +13,6 @@ from pgtrickle.config import Settings
 from pgtrickle.db import Connection
 from pgtrickle.fence import Fence
 from pgtrickle.scheduler import requests
-from pgtrickle.scheduler.events import say
 
 
 class Office(requests.Executor, Protocol):
@@ -49,9 +48,7 @@ class Desk:
         if not requests.waiting(self._opened()):
             return False
         office = self._at_work(settings)
-        done = requests.carry_out(office.connection, office, self._fence)
-        if done:
-            say("requests_carried_out", requests=done)
+        requests.carry_out(office.connection, office, self._fence)
         return False
 
     def stop(self) -> None:

@@ -13,6 +13,7 @@ may not give it away, the service does, whose rights the requester has).
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
@@ -32,6 +33,7 @@ from pgtrickle.fence import Fence, fenced
 from pgtrickle.refresh.failure import as_ours, known_failures
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.scheduler import rights
+from pgtrickle.scheduler.events import say
 
 MOST_ATTEMPTS: Final = 3
 _FLAGS: Final = frozenset({"cascade", "initialize"})
@@ -184,6 +186,7 @@ def _finish(conn: Connection, request: Request, executor: Executor, fence: Fence
                 " error_code = %s, error = %s, hint = %s WHERE id = %s",
                 (failure.code, _said(failure), failure.hint, request.id),
             )
+        _tell("request_failed", request, failure)
         if not foreseen:
             raise
         return
@@ -193,6 +196,14 @@ def _finish(conn: Connection, request: Request, executor: Executor, fence: Fence
             " WHERE id = %s",
             (json.dumps(result), request.id),
         )
+    _tell("request_done", request)
+
+
+def _tell(event: str, request: Request, failure: Error | None = None) -> None:
+    """What became of it, for the log."""
+    level = logging.INFO if failure is None else logging.WARNING
+    table, by = request.args.get("name"), request.requested_by
+    say(event, level, error=failure, request=request.id, kind=request.kind, table=table, by=by)
 
 
 def _notes(request: Request) -> dict[str, object]:
