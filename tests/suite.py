@@ -34,7 +34,6 @@ story. All other tests that can run on 16 do so in a long run."""
 HEAVY = (
     "tests/steps/test_spark.py",
     "tests/tpch/test_tpch.py",
-    "tests/service/test_killed.py",
     "tests/refresh/test_ticks.py",
     "tests/service/test_capture.py",
     "tests/service/test_faults.py",

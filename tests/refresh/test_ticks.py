@@ -97,7 +97,9 @@ MEANWHILE = [
 ]
 
 
-@pytest.mark.parametrize("together", [False, True], ids=["alone", "together"])
+@pytest.mark.parametrize(
+    "together", [pytest.param(False, id="alone", marks=pytest.mark.long), pytest.param(True, id="together")]
+)
 def test_all_tables_are_of_one_snapshot_though_writers_go_on(world: World, together: bool) -> None:
     names = operators(world)
     for window in WINDOWS:

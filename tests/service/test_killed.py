@@ -178,6 +178,7 @@ WHERE source_relid NOT IN (SELECT pgt_relid FROM pgtrickle.pgt_stream_tables)
 """  # a stream table that others read stays with triggers
 
 
+@pytest.mark.long  # four minutes; `test_kills.py` has a few kills in every run
 def test_killed_at_each_step(place: Place) -> None:
     writers = Writers(place.dsn)
     try:
