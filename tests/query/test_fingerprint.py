@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any
 
 import psycopg
 import pytest
 
+from pgtrickle.query.analysis import Dependencies
 from pgtrickle.query.analyze import analyze
 from pgtrickle.query.fingerprint import fingerprint, same_names, still_holds
 
@@ -117,14 +117,21 @@ def test_ddl_that_matters_changes_it(shop: Shop, change: str) -> None:
     assert not still_holds(before, fingerprint(shop, dependencies))
 
 
+def core(shop: Shop, dependencies: Dependencies) -> str:
+    """The part of the fingerprint that decides; the others only say that it is worth a look."""
+    return fingerprint(shop, dependencies).split(".")[0]
+
+
 def test_who_may_read_what_is_part_of_it(shop: Shop) -> None:
     """By whole tables or by the columns that are used; as the login, and as the owner of a view."""
     role = f"reader_{shop.info.dbname}"
-    shop.execute(f"CREATE ROLE {role}; GRANT SELECT (id, name) ON customers TO {role}".encode())
+    shop.execute(
+        f"CREATE ROLE {role}; GRANT SELECT (id, name) ON customers TO {role}; GRANT pgtrickle_user TO {role}".encode()
+    )
     dependencies = analyze(shop, "SELECT id FROM customers").dependencies
     try:
         shop.execute(f"SET ROLE {role}".encode())
-        seen = [fingerprint(shop, dependencies)]
+        seen = [core(shop, dependencies)]
         for change in (
             f"REVOKE SELECT (name) ON customers FROM {role}",  # not used
             f"REVOKE SELECT (id) ON customers FROM {role}",
@@ -135,17 +142,17 @@ def test_who_may_read_what_is_part_of_it(shop: Shop) -> None:
             shop.execute("RESET ROLE")
             shop.execute(change.encode())
             shop.execute(f"SET ROLE {role}".encode())
-            seen.append(fingerprint(shop, dependencies))
+            seen.append(core(shop, dependencies))
         allowed, unused, denied, again, filtered, unfiltered = seen
-        assert allowed == unused
-        assert len({allowed, denied, again, filtered, unfiltered}) == 5
+        assert allowed == unused == again
+        assert len({allowed, denied, filtered, unfiltered}) == 4
         shop.execute("RESET ROLE")
         shop.execute(f"CREATE VIEW theirs AS SELECT id FROM orders; ALTER VIEW theirs OWNER TO {role}".encode())
-        through = analyze(shop, "SELECT o.id FROM orders o").dependencies
-        through = replace(through, views=(shop.execute("SELECT 'theirs'::regclass::oid").fetchone() or (0,))[:1])
-        before = fingerprint(shop, through)
         shop.execute(f"GRANT SELECT ON orders TO {role}".encode())
-        assert fingerprint(shop, through) != before
+        through = analyze(shop, "SELECT id FROM theirs").dependencies
+        before = core(shop, through)
+        shop.execute(f"REVOKE SELECT ON orders FROM {role}".encode())
+        assert core(shop, through) != before
     finally:
         shop.execute(f"RESET ROLE; DROP OWNED BY {role}; DROP ROLE {role}".encode())
 

@@ -60,7 +60,7 @@ def test_one_leads_until_it_gives_up_or_its_session_ends(dsn: str) -> None:
 
 
 def test_a_leader_that_hangs_is_replaced_and_commits_no_more(dsn: str) -> None:
-    with candidate(dsn, "a") as a, candidate(dsn, "b") as b, db.connect(dsn) as worker:
+    with candidate(dsn, "a") as a, candidate(dsn, "b") as b, db.open_session(dsn) as worker:
         mine = a.take(SERVICE)
         assert mine is not None
         worker.execute("CREATE TABLE done (v int)")
