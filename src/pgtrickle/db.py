@@ -180,7 +180,9 @@ def caller(conn: psycopg.Connection[Any]) -> Caller:
     if known is not None:
         return known
     rows = conn.execute(
-        "SELECT s.name, CASE WHEN pg_catalog.current_setting('search_path') OPERATOR(pg_catalog.=) %s"
+        # SET writes the path in quotes where quote_all_identifiers is on for the database
+        "SELECT s.name, CASE WHEN pg_catalog.replace(pg_catalog.current_setting('search_path'), '\"', '')"
+        " OPERATOR(pg_catalog.=) %s"
         " THEN s.reset_val ELSE s.setting END FROM pg_catalog.pg_settings AS s"
         " WHERE pg_catalog.lower(s.name) OPERATOR(pg_catalog.=) ANY (%s::pg_catalog.text[])",
         (OWN_PATH, [name.lower() for name in ("search_path", *OF_INTEREST)]),

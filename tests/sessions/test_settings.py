@@ -215,7 +215,7 @@ def test_a_request_is_carried_out_with_what_the_session_had_that_made_it(databas
         assert "DateStyle is SQL, DMY" in request[2][0]
         (stream,) = trickle.status("mine.st")
         assert stream.settings["TimeZone"] == "Asia/Tokyo"
-        assert stream.search_path == '"mine", "public"'
+        assert stream.search_path == "mine, public"
         assert db.scalar(trickle.connection, "SHOW search_path") == db.OWN_PATH
 
 

@@ -96,9 +96,9 @@ def analyze(
     path = who.search_path if who is not None and search_path is None else search_path
     with scratch(conn, path or "", who.settings if who is not None and settings is None else settings) as place:
         view = _define(place, sql)
+        place.use_search_path(OWN_PATH)  # all that follows is ours
         if check is not None:
             check(_named(place, view))
-        place.use_search_path(OWN_PATH)
         analysis = _Reader(place, sql).read(view)
         if accept is not None:
             accept(analysis.dependencies)
