@@ -118,6 +118,8 @@ def _is_outdated(aside: Connection, stream: StreamTable) -> bool:
     with aside.transaction():
         db.execute(aside, f"SET LOCAL lock_timeout = '{db.LOCK_TIMEOUT}'")
         analysis = compile_bound(aside, stream, with_tree=False).compiled.analysis
+        if stream.source_fingerprint is None:  # marked to be defined again for its rows, which are to be compared
+            return False
         return not still_holds(stream.source_fingerprint, fingerprint(aside, analysis.dependencies))
 
 
