@@ -15,6 +15,7 @@ PUBLIC = {
     "QueryError",
     "RefreshResult",
     "ServerError",
+    "SessionWarning",
     "StateError",
     "StreamTable",
     "Trickle",

@@ -207,8 +207,8 @@ def test_nothing_of_what_replaced_a_source_is_run(named: Story) -> None:
     for _ in range(2):
         with pytest.raises(StateError, match="PT313"):
             named.trickle.refresh_stream_table("st")
-    with pytest.raises(StateError, match="PT313"), telling(named.dsn, None) as another:  # that has nothing compiled
-        another.trickle.verify("st")
+    with telling(named.dsn, None) as another:  # that has nothing compiled
+        assert "PT313" in (another.trickle.verify("st")[0].error or "")
     assert named.value("SELECT count(*) FROM ran") == 0
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import psycopg
 
 from pgtrickle.db import statement
-from tests.stories.telling import Story
+from tests.stories.telling import Story, telling
 
 
 @dataclass(frozen=True)
@@ -354,15 +354,14 @@ def test_casts_that_depend_on_the_time_zone(story18: Story) -> None:
     """The zone is the database's: a refresh and a reader in the same zone agree."""
     database = story18.value("SELECT current_database()")
     story18.run(f"ALTER DATABASE {database} SET TimeZone = 'America/St_Johns'")
-    with story18.session() as connection:
-        story18.connection = connection
-        story18.run(
+    with telling(story18.dsn, story18.trickle._spark) as there:  # sessions that are in that zone
+        there.run(
             "CREATE TABLE t (at timestamptz, here timestamp)",
             "INSERT INTO t VALUES ('2024-07-01 01:00Z', '2024-01-01')",
         )
-        story18.create("days", "SELECT at, at::date AS day, here::timestamptz AS there, at::text AS said FROM t")
-        story18.run("INSERT INTO t VALUES ('2024-03-10 05:29Z', '2024-03-10 02:30'), ('infinity', '-infinity')")
-        story18.follow()
+        there.create("days", "SELECT at, at::date AS day, here::timestamptz AS there, at::text AS said FROM t")
+        there.run("INSERT INTO t VALUES ('2024-03-10 05:29Z', '2024-03-10 02:30'), ('infinity', '-infinity')")
+        there.follow()
 
 
 def test_a_group_key_looks_like_a_row_that_is_there(story18: Story) -> None:
