@@ -89,7 +89,7 @@ def ensure(conn: psycopg.Connection[Any], *, give_up_after_s: float = GIVE_UP_AF
         " status = 'STOPPED', error = NULL, updated_at = now()",
         (made.name, made.name, made.confirmed_lsn),
     )
-    return made
+    return inspect(conn)  # again: what the decoder of an earlier slot told is forgotten only now
 
 
 def hold(conn: psycopg.Connection[Any]) -> Slot:
