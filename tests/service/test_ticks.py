@@ -244,5 +244,5 @@ def test_one_user_s_input_stops_nobody_else(here: Served) -> None:
     here.ask("alter_stream_table('bad', schedule => '1s')")
     here.await_equal("good", "bad", "deep")
     assert here.state("bad") == ("ACTIVE", 0, None)
-    rounds = tuple(f'"{part}_failed"' for part in ("refreshes", "requests", "capture", "audit"))
+    rounds = tuple(f'"{part}_failed"' for part in ("refreshes", "requests", "capture", "audits"))
     assert [line for line in here.service.log.splitlines() if any(each in line for each in rounds)] == []

@@ -139,7 +139,7 @@ class Service:
             "refreshes": self._refreshes(held.fence),
             "requests": self._requests(held.fence),
             "capture": Steering(self._dsn, lambda: held.capture),
-            "audit": Audit(self._dsn),
+            "audits": Audit(self._dsn),
         }
         work = [(Rounds(name, part.round, settings), part) for name, part in parts.items()]
         try:
