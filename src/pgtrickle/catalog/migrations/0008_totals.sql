@@ -1,4 +1,5 @@
--- Totals that only grow: the history is pruned, what it has told of each stream table is kept in sums.
+-- Totals that only grow: the history is pruned, what it has told of each stream table is kept in sums. The statistics view
+-- reads them from 0012 on.
 
 CREATE TABLE pgtrickle.pgt_pruned_refreshes (
     pgt_id         bigint NOT NULL REFERENCES pgtrickle.pgt_stream_tables ON DELETE CASCADE,
@@ -41,37 +42,3 @@ FROM (
 GROUP BY c.pgt_id, c.action, c.status, c.bucket;
 COMMENT ON VIEW pgtrickle.pgt_refresh_counts IS
     'All refreshes of each stream table since it was created, in sums; RUNNING ones are counted too.';
-
-CREATE OR REPLACE VIEW pgtrickle.pg_stat_stream_tables AS
-SELECT t.pgt_id, t.pgt_schema, t.pgt_name, t.status, t.refresh_mode, t.effective_mode, t.is_populated,
-       t.data_timestamp, now() - t.data_timestamp AS staleness, t.schedule, t.consecutive_errors, t.last_error,
-       h.total_refreshes, h.successful_refreshes, h.failed_refreshes, h.full_refreshes, h.differential_refreshes,
-       h.rows_inserted, h.rows_deleted, h.changes_read, h.avg_duration_ms,
-       l.action AS last_action, l.status AS last_status, l.reason AS last_reason, l.duration_ms AS last_duration_ms,
-       c.cdc_modes, c.slot_name,
-       CASE WHEN c.slot_name IS NOT NULL THEN (SELECT s.lag_bytes FROM pgtrickle.pgt_slot AS s) END AS slot_lag_bytes,
-       (SELECT d.status FROM pgtrickle.pgt_decoder AS d WHERE d.slot_name = c.slot_name) AS decoder_status
-FROM pgtrickle.pgt_stream_tables AS t
-CROSS JOIN LATERAL (
-    SELECT coalesce(sum(refreshes), 0)::bigint AS total_refreshes,
-           coalesce(sum(refreshes) FILTER (WHERE status = 'COMPLETED'), 0)::bigint AS successful_refreshes,
-           coalesce(sum(refreshes) FILTER (WHERE status = 'FAILED'), 0)::bigint AS failed_refreshes,
-           coalesce(sum(refreshes) FILTER (WHERE status = 'COMPLETED' AND action IN ('FULL', 'REINITIALIZE')), 0)::bigint
-               AS full_refreshes,
-           coalesce(sum(refreshes) FILTER (WHERE status = 'COMPLETED' AND action = 'DIFFERENTIAL'), 0)::bigint
-               AS differential_refreshes,
-           coalesce(sum(rows_inserted), 0) AS rows_inserted,
-           coalesce(sum(rows_deleted), 0) AS rows_deleted,
-           coalesce(sum(changes_read), 0) AS changes_read,
-           1000 * sum(seconds) FILTER (WHERE status = 'COMPLETED')
-               / nullif(sum(refreshes) FILTER (WHERE status = 'COMPLETED'), 0)::double precision AS avg_duration_ms
-    FROM pgtrickle.pgt_refresh_counts WHERE pgt_id = t.pgt_id
-) AS h
-CROSS JOIN LATERAL (
-    SELECT array_agg(DISTINCT cdc_mode) AS cdc_modes, min(slot_name) AS slot_name
-    FROM pgtrickle.pgt_dependencies WHERE pgt_id = t.pgt_id
-) AS c
-LEFT JOIN LATERAL (
-    SELECT action, status, reason, duration_ms FROM pgtrickle.pgt_refresh_history
-    WHERE pgt_id = t.pgt_id AND status <> 'RUNNING' ORDER BY refresh_id DESC LIMIT 1
-) AS l ON true;

@@ -116,45 +116,6 @@ BEGIN
 END
 $$;
 
--- The full name of a stream table to be created, if the caller may create it there, and anyone may.
-CREATE OR REPLACE FUNCTION pgtrickle.check_new_name(name text) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-    parts text[];
-    place text;
-    full_name text;
-BEGIN
-    BEGIN
-        parts := parse_ident(name);
-    EXCEPTION WHEN invalid_parameter_value THEN
-        parts := NULL;
-    END;
-    IF parts IS NULL OR cardinality(parts) > 2
-       OR EXISTS (SELECT FROM unnest(parts) AS part WHERE octet_length(part) > 63) THEN
-        PERFORM pgtrickle.refuse('PT004', format('''%s'' is not a table''s name', name),
-                                 'Write name, schema.name, or "Quoted"."Name".');
-    END IF;
-    place := CASE cardinality(parts) WHEN 2 THEN parts[1] ELSE current_schema() END;
-    IF place IN ('pgtrickle', 'pgtrickle_changes', 'pgtrickle_state', 'information_schema')
-       OR pg_catalog.starts_with(place, 'pg_') THEN
-        PERFORM pgtrickle.refuse('PT314', format('there can be no stream table in the schema %s', place),
-                                 'Choose a schema of your own.');
-    END IF;
-    IF place IS NULL OR to_regnamespace(quote_ident(place)) IS NULL THEN
-        PERFORM pgtrickle.refuse('PT005', coalesce('there is no schema ' || place, 'no schema to create it in'),
-                                 'Write schema.name, with a schema that exists.');
-    END IF;
-    full_name := pg_catalog.format('%I.%I', place, parts[cardinality(parts)]);
-    IF NOT has_schema_privilege(to_regnamespace(quote_ident(place))::oid, 'CREATE') THEN
-        PERFORM pgtrickle.refuse('PT402', format('this role may not create tables in schema %s', place),
-                                 format('GRANT CREATE ON SCHEMA %I to it.', place));
-    END IF;
-    IF to_regclass(full_name) IS NOT NULL THEN
-        PERFORM pgtrickle.refuse('PT302', pg_catalog.format('%s exists already', full_name), 'Choose another name.');
-    END IF;
-    RETURN full_name;
-END
-$$;
-
 -- Notes which used objects the command at hand has dropped, for whom; returns what was noted of sources. The table of a
 -- stream table itself is noted too: what belongs to it is removed at the next look, since no user's DDL may wait for it.
 CREATE OR REPLACE FUNCTION pgtrickle.note_dropped(command text) RETURNS bigint[]
