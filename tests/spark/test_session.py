@@ -91,26 +91,31 @@ def test_it_runs_as_quietly_on_the_java_of_the_wheel(tmp_path: Path) -> None:
 
 
 DYING = """
-import threading, time
-from pathlib import Path
-from pyspark import SparkContext
+import os, signal
+from pyspark import SparkContext, java_gateway
 from pgtrickle.errors import EnvironmentProblem
 from pgtrickle.spark import session
 
-def below():
-    children = Path("/proc/self/task")
-    found = [pid for task in children.iterdir() for pid in (task / "children").read_text().split()]
-    return [int(pid) for pid in found if "pyspark-shell" in Path(f"/proc/{pid}/cmdline").read_text()]
+def end(process):
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
 
-def end_when_launched():
-    while not below():
-        time.sleep(0.01)
-    os.kill(below()[0], signal.SIGKILL)
+def launched_to_die():
+    launch = java_gateway.Popen
+    def dead(*given, **named):
+        process = launch(*given, **named)
+        end(process)
+        return process
+    java_gateway.Popen = dead
+    try:
+        tell("launched")
+    finally:
+        java_gateway.Popen = launch
 
 def dying(name):
     made = getattr(SparkContext, name)
     def die(self, *given, **named):
-        os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
+        end(SparkContext._gateway.proc)
         return made(self, *given, **named)
     setattr(SparkContext, name, die)
     try:
@@ -124,15 +129,12 @@ def tell(moment):
     except EnvironmentProblem as error:
         print(moment, error.code)
 
-import os, signal
-threading.Thread(target=end_when_launched).start()
-tell("launched")
+launched_to_die()
 dying("_do_init")
 dying("_initialize_context")
 spark = session.session("local[1]")
 print("works", spark.range(10).count())
-os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
-SparkContext._gateway.proc.wait()
+end(SparkContext._gateway.proc)
 print("again", session.session("local[1]").range(10).count())
 session._open.session.sparkContext._jsc.stop()
 print("after a stopped context", session.session("local[1]").range(10).count())
