@@ -66,6 +66,12 @@ class Step:
         expect = Counter({row: -weight for row, weight in self.expect.items()})
         return Step(self.line, tuple(change.undone() for change in reversed(self.changes)), expect)
 
+    def then(self, after: Step) -> Step:
+        """Both in one window."""
+        expect = Counter(self.expect)
+        expect.update(after.expect)
+        return Step(self.line, self.changes + after.changes, expect)
+
 
 @dataclass(frozen=True, slots=True)
 class StepFile:

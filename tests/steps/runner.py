@@ -1,4 +1,4 @@
-"""Runs a step file on a backend: after each step the view equals its query; then every step is undone again.
+"""Runs a step file on a backend: after each step the view equals its query; then all is undone again.
 
 run(read(path), backend)
 """
@@ -6,6 +6,7 @@ run(read(path), backend)
 from __future__ import annotations
 
 from collections import Counter
+from functools import reduce
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -44,16 +45,18 @@ def name(path: Path) -> str:
     return f"{path.parent.name}/{path.stem}"
 
 
-def run(file: StepFile, backend: Backend) -> None:
-    """Every step forward, then every step undone; raises AssertionError with the step's place and what differs."""
+def run(file: StepFile, backend: Backend, *, undo_at_once: bool = False) -> None:
+    """Every step forward, then every step undone, each by itself or all in one window; raises AssertionError with the
+    step's place and what differs."""
     try:
         backend.setup(file)
         at_first = backend.contents()
         _equal(f"{file.path}: at first", backend.answer(), at_first)
         for step in file.steps:
             _play(f"{file.path}:{step.line}", step, backend)
-        for step in reversed(file.steps):
-            _play(f"{file.path}:{step.line} (undone)", step.undone(), backend)
+        back = [step.undone() for step in reversed(file.steps)]
+        for step in [reduce(Step.then, back)] if undo_at_once else back:
+            _play(f"{file.path}:{step.line} (undone)", step, backend)
         _equal(f"{file.path}: all undone", at_first, backend.contents())
     finally:
         backend.close()
