@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 from psycopg import sql
@@ -242,14 +242,16 @@ def dropped(conn: psycopg.Connection[Any]) -> tuple[StreamTable, ...]:
     return _many(conn, sql.SQL("WHERE NOT p.is_there ORDER BY t.pgt_id"), ())
 
 
+UNUSED_SOURCES: Final = (
+    "SELECT k.source_relid FROM pgtrickle.pgt_change_tracking AS k WHERE NOT EXISTS ("
+    " SELECT FROM pgtrickle.pgt_dependencies AS d JOIN pgtrickle.pgt_stream_tables AS t USING (pgt_id)"
+    " WHERE d.source_relid = k.source_relid AND t.effective_mode <> 'FULL') ORDER BY k.source_relid"
+)
+
+
 def unused_sources(conn: psycopg.Connection[Any]) -> tuple[int, ...]:
     """The sources that are captured, and that no stream table needs to be."""
-    rows = conn.execute(
-        "SELECT k.source_relid FROM pgtrickle.pgt_change_tracking AS k WHERE NOT EXISTS ("
-        " SELECT FROM pgtrickle.pgt_dependencies AS d JOIN pgtrickle.pgt_stream_tables AS t USING (pgt_id)"
-        " WHERE d.source_relid = k.source_relid AND t.effective_mode <> 'FULL') ORDER BY 1"
-    ).fetchall()
-    return tuple(int(row[0]) for row in rows)
+    return tuple(int(row[0]) for row in conn.execute(UNUSED_SOURCES).fetchall())
 
 
 def consumers_of(conn: psycopg.Connection[Any], source_oid: int) -> tuple[StreamTable, ...]:
