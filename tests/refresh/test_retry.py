@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
+
 import psycopg
 import pytest
+from py4j.clientserver import ClientServerConnection, JavaParameters, PythonParameters
+from py4j.java_gateway import GatewayProperty
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PythonException
+from pyspark.serializers import read_int
 
 from pgtrickle.errors import EnvironmentProblem, Error, QueryError, ServerError, StateError, Unsupported
-from pgtrickle.refresh.failure import as_ours
+from pgtrickle.refresh.failure import as_ours, is_known
 from pgtrickle.refresh.retry import Kind, classify
 
 
@@ -75,6 +80,26 @@ def test_the_machine_and_a_dead_spark() -> None:
     for error in (OSError(28, "No space left on device"), ConnectionRefusedError(), TimeoutError()):
         assert classify(error) is Kind.RETRY
     assert classify(Py4JNetworkError("the JVM is gone")) is Kind.RETRY
+
+
+def test_what_is_raised_when_java_has_ended() -> None:
+    """Not only by errors of py4j's own: the connection is refused, or a read ends early."""
+
+    def nothing_there() -> None:
+        java = ClientServerConnection(
+            JavaParameters(port=1), PythonParameters(), GatewayProperty(None, None), None, None
+        )
+        java.connect_to_java_server()
+
+    for fails in (nothing_there, lambda: read_int(io.BytesIO())):  # type: ignore[no-untyped-call]
+        with pytest.raises((OSError, EOFError)) as caught:
+            fails()
+        assert is_known(caught.value)
+        assert classify(caught.value) is Kind.RETRY
+        assert as_ours(caught.value).code == "PT341"
+    with pytest.raises(AttributeError) as bug:
+        None.session  # type: ignore[attr-defined]  # noqa: B018 - a bug of ours
+    assert not is_known(bug.value)
 
 
 def test_an_error_raised_from_itself() -> None:

@@ -200,11 +200,11 @@ def the_service(at: Field, source: str, step: str | None, pause_s: float) -> Non
 
 
 def java(at: Field, source: str, step: str | None, pause_s: float) -> None:
-    if step is not None:
-        at.hang_at(step)
-    at.until(lambda: running_below(at.service.process.pid, SPARK))
+    at.until(lambda: running_below(at.service.process.pid, SPARK))  # a service that hangs would not start it
     if step is None:
         time.sleep(pause_s)
+    else:
+        at.hang_at(step)
     where = f"at {step}" if step else "in a refresh" if at.one(RUNNING) else "at any time"
     for pid in running_below(at.service.process.pid, SPARK):
         os.kill(pid, signal.SIGKILL)
@@ -269,6 +269,7 @@ def kill_again_and_again(at: Field, victim: Victim, times: int) -> None:
                 at.await_refresh()
             victim(at, source, step, chance.uniform(0.0, 1.5))
     finally:
+        at.go_on()
         writer.stop()
     with at.asking() as here:
         here.until(lambda: not at.wrong(here.conn), lambda: at.wrong(here.conn))

@@ -31,7 +31,7 @@ from pgtrickle.refresh.circle_rules import Gained, Member
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.decide import Action, Decision
 from pgtrickle.refresh.define import redefine
-from pgtrickle.refresh.failure import as_ours, known_failures
+from pgtrickle.refresh.failure import as_ours, is_known
 from pgtrickle.refresh.fixpoint import Outside, Rounds
 from pgtrickle.refresh.lock import refresh_locks
 from pgtrickle.refresh.prepared import Prepared
@@ -131,7 +131,7 @@ class _Circle:
             raised = as_ours(error)
             for part in self.parts.values():
                 part.fail(raised, classify(error))
-            if raised is error or not isinstance(error, known_failures()):
+            if raised is error or not is_known(error):
                 raise
             raise raised from error
 

@@ -8,6 +8,7 @@ import psycopg
 
 from pgtrickle.db import OWN_PATH
 from pgtrickle.errors import Error, QueryError, StateError, Unsupported
+from pgtrickle.refresh.retry import of_lost_java
 
 _CORRECT_OR_RETRY = "correct the data or the query, then refresh again; `pgtrickle history` has the failed ones"
 _OF_A_STACK = ("at ", "...")  # how lines of Java's stacks begin
@@ -36,6 +37,11 @@ def known_failures() -> tuple[type[Exception], ...]:
     from pyspark.errors import PySparkException
 
     return Error, psycopg.Error, PySparkException, Py4JError
+
+
+def is_known(error: Exception) -> bool:
+    """Whether it is one of those, or what pyspark happens to raise when Java has ended under it."""
+    return isinstance(error, known_failures()) or of_lost_java(error)
 
 
 def as_ours(error: Exception) -> Error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import re
+import traceback
 from collections.abc import Iterator
 from typing import Final
 
@@ -97,5 +98,20 @@ def _passes(error: BaseException) -> bool:
     """Whether an error that PostgreSQL has no state for is one of the machine, the network or Spark."""
     if isinstance(error, Error):
         return isinstance(error, EnvironmentProblem) or error.code in _PASSING_CODES
-    of_spark = type(error).__module__.split(".")[0] in {"pyspark", "py4j"}  # told by name: asking must not load Spark
-    return of_spark or isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | OSError)
+    if _is_of_spark(type(error).__module__) or of_lost_java(error):
+        return True
+    return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | OSError)
+
+
+def of_lost_java(error: BaseException) -> bool:
+    """A connection that is refused or ends, or an object that is no longer there, raised by the libraries that talk to
+    Java: what exactly depends on the moment at which it ended."""
+    if not isinstance(error, OSError | EOFError | AttributeError):
+        return False
+    frames = list(traceback.walk_tb(error.__traceback__))
+    return bool(frames) and _is_of_spark(str(frames[-1][0].f_globals.get("__name__")))
+
+
+def _is_of_spark(module: str) -> bool:
+    """Told by name: asking must not load Spark."""
+    return module.partition(".")[0] in {"pyspark", "py4j"}

@@ -34,7 +34,7 @@ from pgtrickle.refresh import facts as ask
 from pgtrickle.refresh.account import OTHER_GROUP, Account, notify
 from pgtrickle.refresh.decide import Action, Circumstances, Decision, SourceChanges, decide
 from pgtrickle.refresh.define import redefine
-from pgtrickle.refresh.failure import ValueProblem, as_ours, known_failures
+from pgtrickle.refresh.failure import ValueProblem, as_ours, is_known, known_failures
 from pgtrickle.refresh.group import Group, sources_of
 from pgtrickle.refresh.owners import confirmed
 from pgtrickle.refresh.plan import is_small, plan_delta, plan_full, result_columns
@@ -94,7 +94,7 @@ class Refresh(Account):
             raise
         except Exception as error:
             raised = as_ours(error)
-            known = isinstance(error, known_failures())
+            known = is_known(error)
             reason = f"a differential refresh could not be computed: {raised.message}"
             by_full = known and isinstance(raised, ValueProblem) and self._may_run_full()
             if by_full and self.group is not None:
