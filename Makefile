@@ -11,7 +11,7 @@ LONG := PGTRICKLE_RANDOM_EXAMPLES=30 PGTRICKLE_SOAK_SECONDS=180 PGTRICKLE_DAG_SE
 FUZZ_MINUTES ?= 30
 UV_COMPILE = uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
-.PHONY: setup demo test test-long fuzz check format bench lock clean
+.PHONY: setup demo test test-long fuzz plans check format bench lock clean
 
 setup: $(STAMP)
 
@@ -40,6 +40,10 @@ test-long: setup
 # Explores: random tests with fresh seeds, which it prints. `make fuzz FUZZ_MINUTES=60`, or FUZZ_SEED=… to repeat one.
 fuzz: setup
 	@$(BIN)/python -m tests.fuzz --minutes $(FUZZ_MINUTES) $(if $(FUZZ_SEED),--seed $(FUZZ_SEED))
+
+# Writes the kept plans of tests/plans anew; the diff shows what a change of the planner does.
+plans: setup
+	@$(BIN)/python -m tests.plans
 
 check: setup
 	@$(BIN)/ruff format --check .
