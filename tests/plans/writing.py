@@ -12,6 +12,9 @@ from unittest.mock import patch
 from pgtrickle import db
 from pgtrickle.delta.differentiate import differentiate
 from pgtrickle.delta.explain import plan as delta_text
+from pgtrickle.physical.explain import physical_text
+from pgtrickle.physical.facts import Facts
+from pgtrickle.physical.parts import Changed
 from pgtrickle.query import build
 from pgtrickle.query.explain import tree as tree_text
 from pgtrickle.query.operators import Operator
@@ -22,9 +25,6 @@ from pgtrickle.refresh.define import rehearse
 from pgtrickle.refresh.plan import plan_delta, plan_full
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.window import Span, Window
-from pgtrickle.spark.explain import physical_text
-from pgtrickle.spark.facts import Facts
-from pgtrickle.spark.parts import Changed
 from tests.plans.queries import Planned
 
 ROWS = 100_000.0

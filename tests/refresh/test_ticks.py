@@ -19,9 +19,9 @@ from pgtrickle.catalog import reader as catalog
 from pgtrickle.config import Settings
 from pgtrickle.db import statement
 from pgtrickle.errors import StateError
+from pgtrickle.physical import facts, lower
 from pgtrickle.refresh import define, plan
 from pgtrickle.refresh.tick import Tick
-from pgtrickle.spark import facts, lower
 from tests.conftest import fresh_database
 from tests.refresh.random_queries import TableDefinition, queries, schemas, statements
 from tests.refresh.stacked import World, orders, refresh_together, tick

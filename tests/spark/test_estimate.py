@@ -7,9 +7,9 @@ from tests.delta.test_law import thorough
 from tests.delta.trees import TABLES, Names, call, grouped, joined, left_joined, matched, operators, scan, union
 
 from pgtrickle.delta.differentiate import differentiate
+from pgtrickle.physical.estimate import delta_rows
+from pgtrickle.physical.facts import ROWS_PER_UNKNOWN_VALUE, Facts, TableFacts
 from pgtrickle.query.operators import MatchKind, Operator
-from pgtrickle.spark.estimate import delta_rows
-from pgtrickle.spark.facts import ROWS_PER_UNKNOWN_VALUE, Facts, TableFacts
 
 A, B, C = TABLES
 FACTS = Facts(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pgtrickle.spark.parts import Changed, Part
+from pgtrickle.physical.parts import Changed, Part
 
 
 def test_without_late_changes_nothing_is_divided() -> None:

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from tests.steps.parser import StepFile
 from tests.steps.queries import files
 from tests.steps.runner import Backend
+from tests.steps.stream_table import OnTable
 from tests.steps.test_interpreter import Interpreter
-from tests.steps.test_spark import OnSpark
 
 EXAMPLES = int(os.environ.get("PGTRICKLE_RANDOM_EXAMPLES", "6"))
 
@@ -27,7 +27,7 @@ def test_interpreter(steps_connection: psycopg.Connection[Any], file: StepFile) 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(file=files())
 def test_spark(database_of_steps: str, spark: SparkSession, file: StepFile) -> None:
-    _play(file, OnSpark(database_of_steps, spark))
+    _play(file, OnTable(database_of_steps, spark))
 
 
 def _play(file: StepFile, backend: Backend) -> None:

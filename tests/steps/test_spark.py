@@ -5,75 +5,24 @@ Small windows take the short path; `distributed` forces the same files through t
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 
-from pgtrickle import db, embedded
-from pgtrickle.api import Trickle
+from pgtrickle import embedded
+from pgtrickle.physical import facts, lower
 from pgtrickle.refresh import plan
-from pgtrickle.spark import facts, lower
 from tests.conftest import fresh_database
-from tests.steps.parser import Step, StepFile, read
-from tests.steps.runner import ZSet, name, paths, run
-from tests.steps.sources import Sources
-
-
-class OnSpark:
-    """A stream table of the view, refreshed after each step."""
-
-    def __init__(self, dsn: str, spark: SparkSession) -> None:
-        self.connection = db.open_session(dsn)
-        self.dsn = dsn
-        self.spark = spark
-        self.trickle: Trickle | None = None
-        self.sources: Sources | None = None
-        self.kept: ZSet = Counter()
-
-    def setup(self, file: StepFile) -> None:
-        self.sources = Sources(self.connection, file)
-        dsn = make_conninfo(self.dsn, options=f"-csearch_path={self.sources.schema},public")
-        self.trickle = Trickle(dsn, spark=self.spark)
-        self.trickle.create_stream_table("stream", file.view, refresh_mode="DIFFERENTIAL")
-        self.kept = self.contents()
-
-    def apply(self, step: Step) -> ZSet:
-        assert self.sources is not None
-        assert self.trickle is not None
-        self.sources.apply(step)
-        result = self.trickle.refresh_stream_table("stream")
-        assert result.action in {"DIFFERENTIAL", "NO_DATA"}, result
-        old, self.kept = self.kept, self.contents()
-        delta = Counter(self.kept)
-        delta.subtract(old)
-        assert result.rows_inserted >= sum(weight for weight in delta.values() if weight > 0), result
-        if step is self.sources.file.steps[-1]:  # where the story has come to; the way back ends where it began
-            assert all(found.equal and found.compared_with == "its snapshot" for found in self.trickle.verify("stream"))
-        return delta
-
-    def contents(self) -> ZSet:
-        return Counter(self.connection.execute("SELECT * FROM stream").fetchall())
-
-    def answer(self) -> ZSet:
-        assert self.sources is not None
-        return self.sources.answer()
-
-    def close(self) -> None:
-        if self.trickle is not None:
-            self.trickle.drop_stream_table("stream")
-            self.trickle.close()
-        if self.sources is not None:
-            self.sources.drop()
-        self.connection.close()
+from tests.steps.parser import read
+from tests.steps.runner import name, paths, run
+from tests.steps.stream_table import OnTable
 
 
 def tell(path: Path, dsn: str, spark: SparkSession) -> None:
     """The story of a file, with all of it undone in one window (each step by itself is for a long run)."""
-    run(read(path), OnSpark(dsn, spark), undo_at_once=True)
+    run(read(path), OnTable(dsn, spark), undo_at_once=True)
 
 
 @pytest.fixture(scope="module")
@@ -90,13 +39,13 @@ def test_short_path(path: Path, database_of_steps: str, spark: SparkSession) -> 
 @pytest.mark.long
 @pytest.mark.parametrize("path", paths(), ids=name)
 def test_each_step_undone(path: Path, database_of_steps: str, spark: SparkSession) -> None:
-    run(read(path), OnSpark(database_of_steps, spark))
+    run(read(path), OnTable(database_of_steps, spark))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("path", paths()[::5], ids=name)
 def test_short_path_on_16(path: Path, database16_of_steps: str, spark: SparkSession) -> None:
-    run(read(path), OnSpark(database16_of_steps, spark))
+    run(read(path), OnTable(database16_of_steps, spark))
 
 
 DISTRIBUTED = {

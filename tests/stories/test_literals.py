@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
+from pgtrickle.physical import facts, lower
 from pgtrickle.refresh import plan
-from pgtrickle.spark import facts, lower
 from tests.stories.telling import Story
 
 TEXTS = (

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from pgtrickle import db
 from pgtrickle.api import Trickle
 from pgtrickle.errors import StateError
+from pgtrickle.physical import facts
 from pgtrickle.refresh import plan
-from pgtrickle.spark import facts
 from tests.refresh.oracle import differing
 
 

@@ -24,10 +24,15 @@ def land_arrow(writer: Connection, name: str, columns: Sequence[Column], rows: p
     """A temporary table with the rows; returns its name."""
     from pgtrickle.postgres.copy import copy_arrow  # here, so that reading the catalog does not load Arrow
 
-    table = f"pg_temp.{quote(name)}"
-    execute(writer, f"CREATE TEMPORARY TABLE {quote(name)} ({_definitions(columns)}) ON COMMIT DROP")
+    table = create_landing(writer, name, columns)
     copy_arrow(writer, table, rows.select([*(column.name for column in columns), WEIGHT]))
     return table
+
+
+def create_landing(writer: Connection, name: str, columns: Sequence[Column]) -> str:
+    """An empty temporary table; returns its name."""
+    execute(writer, f"CREATE TEMPORARY TABLE {quote(name)} ({_definitions(columns)}) ON COMMIT DROP")
+    return f"pg_temp.{quote(name)}"
 
 
 def create_staging(connection: Connection, pgt_id: int, columns: Sequence[Column]) -> str:

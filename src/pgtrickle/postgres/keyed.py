@@ -1,4 +1,5 @@
-"""SQL of a join with groups that asks for them one by one. Pure; called by `spark/lower.py` for what few rows look up.
+"""SQL of a join with groups that asks for them one by one. Pure; called by `physical/lower.py` for what few rows
+look up.
 
 PostgreSQL computes all groups of a subquery before it joins them. Asked for row by row, with the row's key inside, it
 reads the rows of one group, by an index on the key: much better for few rows, and much worse for many. A group without

@@ -4,7 +4,7 @@
     rematch    the rows of L that ΔR matches, with what that changes for them
 
 Only one version of a side is at hand (tables as at the snapshot, state as before the window). The number of matches in
-another version is that number less, or plus, the matches among the side's own delta. Called by `spark/lower.py`.
+another version is that number less, or plus, the matches among the side's own delta. Called by `physical/lower.py`.
 """
 
 from __future__ import annotations

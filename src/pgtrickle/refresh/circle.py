@@ -23,6 +23,8 @@ from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.db import Connection, execute, scalar
 from pgtrickle.errors import Refused, StateError
 from pgtrickle.model import Column, PgType, Table, quote
+from pgtrickle.physical.flow import Place
+from pgtrickle.physical.parts import Part
 from pgtrickle.postgres.wire import WEIGHT
 from pgtrickle.query.operators import Scan, walk
 from pgtrickle.refresh import circle_rules as rules
@@ -51,8 +53,6 @@ from pgtrickle.refresh.window import (
     moved,
     opened,
 )
-from pgtrickle.spark.flow import Place
-from pgtrickle.spark.parts import Part
 
 _MOST_TRIES = 5
 

@@ -14,10 +14,10 @@ from uuid import uuid4
 from psycopg import sql
 
 from pgtrickle.db import Connection, execute, statement
+from pgtrickle.physical.flow import Place
 from pgtrickle.query.analysis import Analysis, SourceRelation
 from pgtrickle.query.shadow import NotShadowed, shadow
 from pgtrickle.refresh.window import Window, copied
-from pgtrickle.spark.flow import Place
 
 
 def as_they_were(reader: Connection, analysis: Analysis, window: Window, changed: Collection[int]) -> sql.Composable:

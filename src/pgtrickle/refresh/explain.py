@@ -11,18 +11,18 @@ from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.db import Connection
 from pgtrickle.delta.differentiate import differentiate
 from pgtrickle.delta.explain import plan as delta_text
+from pgtrickle.physical.explain import physical_text
+from pgtrickle.physical.facts import Facts
+from pgtrickle.physical.flow import Place
+from pgtrickle.physical.parts import Changed
 from pgtrickle.query.explain import tree as tree_text
 from pgtrickle.refresh import facts as ask
-from pgtrickle.refresh.actual import Actual
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.define import rehearse
+from pgtrickle.refresh.on_postgres import OnPostgres
 from pgtrickle.refresh.plan import SMALL_CHANGES, plan_delta
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.window import Span, Window, at_snapshot
-from pgtrickle.spark.explain import physical_text
-from pgtrickle.spark.facts import Facts
-from pgtrickle.spark.flow import Place
-from pgtrickle.spark.parts import Changed
 
 _ANY_WINDOW = "1:1:"
 _TYPICAL_CHANGES = 100
@@ -92,7 +92,8 @@ def _sections(connection: Connection, prepared: Prepared, changes: dict[int, int
             only = Facts(facts.tables, {table.oid: facts.changes[table.oid]})
             physical = plan_delta(prepared, only, window, Changed(frozenset({table.oid})))
             few = not supposed and changes[table.oid] <= SMALL_CHANGES
-            text = physical_text(physical, Actual(connection).count) if few else physical_text(physical)
+            counted = OnPostgres(prepared.pgt_id, window.connections, window).count
+            text = physical_text(physical, counted) if few else physical_text(physical)
             parts.append((f"reads when only {table} changed ({note})", text))
     return "\n".join(f"{title}\n{_indented(text)}" for title, text in parts) + "\n"
 

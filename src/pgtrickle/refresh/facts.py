@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from pgtrickle.db import Connection
-from pgtrickle.spark.facts import ROWS_PER_UNKNOWN_VALUE, Facts, TableFacts
+from pgtrickle.physical.facts import ROWS_PER_UNKNOWN_VALUE, Facts, TableFacts
 
 _QUERY = """
 SELECT c.oid,

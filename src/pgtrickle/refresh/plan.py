@@ -5,15 +5,15 @@ from __future__ import annotations
 from pgtrickle.apply.merge import by_image
 from pgtrickle.capture.buffer import SCHEMA, buffer_name
 from pgtrickle.model import Column, quote
+from pgtrickle.physical.facts import Facts
+from pgtrickle.physical.flow import LandAggregate, LandResult, Physical
+from pgtrickle.physical.full import lower_full, whole_query
+from pgtrickle.physical.lower import Names, lower_delta
+from pgtrickle.physical.parts import Changed, Part
 from pgtrickle.query.operators import Scan
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.upstream import AS_THEY_ARE, Upstream
 from pgtrickle.refresh.window import Window
-from pgtrickle.spark.facts import Facts
-from pgtrickle.spark.flow import LandAggregate, LandResult, Physical
-from pgtrickle.spark.full import lower_full, whole_query
-from pgtrickle.spark.lower import Names, lower_delta
-from pgtrickle.spark.parts import Changed, Part
 
 SMALL_CHANGES = 20_000
 SMALL_ROWS = 200_000

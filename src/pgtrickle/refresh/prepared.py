@@ -12,12 +12,12 @@ from pgtrickle.apply.merge import Storage
 from pgtrickle.apply.state import StateTable
 from pgtrickle.db import Connection, statement
 from pgtrickle.model import Column, PgType, Table
+from pgtrickle.physical.full import numbered
 from pgtrickle.postgres.aggregate import key_columns
 from pgtrickle.postgres.weighted import chain
 from pgtrickle.query.compile import Compiled
 from pgtrickle.query.looks import is_whole_number
 from pgtrickle.query.operators import Aggregate, InnerJoin, LeftJoin, Match, Operator, TopK, walk
-from pgtrickle.spark.full import numbered
 
 
 @dataclass(frozen=True, slots=True)

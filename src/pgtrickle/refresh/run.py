@@ -45,6 +45,8 @@ class Refresher:
     compiled: CompiledTables = field(default_factory=dict)
     fence: Fence | None = None
     """Of the service that it refreshes for; none where someone asks for a refresh by hand."""
+    without_spark: bool = False
+    """Flows are evaluated by plain SQL (`on_postgres.py`): for tests, which tell all their stories both ways."""
     _connections: Connections | None = None
 
     def refresh(

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import psycopg
 
@@ -27,6 +26,9 @@ from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.errors import Error, Refused, StateError
 from pgtrickle.model import Table
+from pgtrickle.physical.facts import Facts
+from pgtrickle.physical.flow import Place
+from pgtrickle.physical.parts import Changed, Inseparable, Part
 from pgtrickle.query.analyze import analyze
 from pgtrickle.query.fingerprint import fingerprint, same_names, still_holds
 from pgtrickle.query.shadow import NotShadowed
@@ -34,22 +36,19 @@ from pgtrickle.refresh import facts as ask
 from pgtrickle.refresh.account import OTHER_GROUP, Account, notify
 from pgtrickle.refresh.decide import Action, Circumstances, Decision, SourceChanges, decide
 from pgtrickle.refresh.define import redefine
+from pgtrickle.refresh.evaluator import Evaluator
 from pgtrickle.refresh.failure import ValueProblem, as_ours, is_known, known_failures
 from pgtrickle.refresh.group import Group, sources_of
+from pgtrickle.refresh.on_postgres import OnPostgres
 from pgtrickle.refresh.owners import confirmed
 from pgtrickle.refresh.plan import is_small, plan_delta, plan_full, result_columns
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.refresh.retry import Kind, classify
+from pgtrickle.refresh.stages import StageRunner
 from pgtrickle.refresh.tick import Moment, NotInTick, Tick, now
 from pgtrickle.refresh.upstream import AS_THEY_ARE, Upstream, at_hand
 from pgtrickle.refresh.window import Behind, Window, at_snapshot, await_decoder, extended, from_decoder, opened
-from pgtrickle.spark.facts import Facts
-from pgtrickle.spark.flow import Place
-from pgtrickle.spark.parts import Changed, Inseparable, Part
-
-if TYPE_CHECKING:
-    from pgtrickle.refresh.stages import StageRunner
 
 _MOST_REDEFINITIONS = 3
 _MANY_CHANGES = 1000
@@ -416,12 +415,17 @@ class Refresh(Account):
         whole: bool,
         small: bool,
     ) -> StageRunner:
-        from pgtrickle.refresh.stages import StageRunner
+        evaluator = self._evaluator(prepared, window, small=small)
+        return StageRunner(prepared, self.connections, evaluator, window, whole, late, upstream.copies)
+
+    def _evaluator(self, prepared: Prepared, window: Window, *, small: bool) -> Evaluator:
+        if self.owner.without_spark:
+            return OnPostgres(self.pgt_id, self.connections, window)
+        from pgtrickle.refresh.on_spark import OnSpark  # here: with nothing to do, Spark is not loaded
         from pgtrickle.spark.worker import Snapshot
 
         snapshot = Snapshot.export(self.owner.dsn, self.connections.reader, prepared.settings)
-        session = self.owner.session()
-        return StageRunner(prepared, self.connections, session, snapshot, window, whole, small, late, upstream.copies)
+        return OnSpark(self.pgt_id, self.connections, window, self.owner.session(), snapshot, small)
 
     def drop_staging(self) -> None:
         if self.runner is not None:

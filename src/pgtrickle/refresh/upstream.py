@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pgtrickle.db import execute
+from pgtrickle.physical.flow import Place
 from pgtrickle.query.shadow import shadow
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.window import copied
-from pgtrickle.spark.flow import Place
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,11 +26,11 @@ from pgtrickle.capture import window
 from pgtrickle.capture.window import Pending, Sides
 from pgtrickle.db import Connection, execute
 from pgtrickle.model import quote
+from pgtrickle.physical.flow import Place
+from pgtrickle.physical.parts import Part
 from pgtrickle.postgres.copy import pipe
 from pgtrickle.query.operators import Scan
 from pgtrickle.refresh.connections import Connections
-from pgtrickle.spark.flow import Place
-from pgtrickle.spark.parts import Part
 
 _UNREAD_S: Final = 2.0
 """A slot that no one reads for so long is not one whose decoder is just being started again."""

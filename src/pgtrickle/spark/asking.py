@@ -14,7 +14,7 @@ from itertools import chain
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from pgtrickle.spark.flow import Flow, Merged, Read, inputs, parts
+from pgtrickle.physical.flow import Flow, Merged, Read, inputs, parts
 from pgtrickle.spark.recipe import MOST_BYTES, Cook, Recipe, follow_all, joins_on_spark, size
 from pgtrickle.spark.worker import Snapshot, arrow_schema
 

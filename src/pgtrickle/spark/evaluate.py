@@ -1,4 +1,4 @@
-"""A flow as a Spark DataFrame. The only place that builds DataFrames; called by `refresh/stages.py`.
+"""A flow as a Spark DataFrame. The only place that builds DataFrames; called by `refresh/on_spark.py`.
 
 Small windows take the short path: the driver reads them, `asking.py` has PostgreSQL answer all questions, and equal
 rows are added up where they land. Large ones are read, and added up, by tasks. A flow that several others use is
@@ -15,18 +15,19 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pgtrickle.postgres.wire import WEIGHT, quote_spark, spark_schema
+from pgtrickle.physical.flow import Concat, Flow, HashJoin, Lookup, Merged, Place, Read, Together, uses
+from pgtrickle.postgres.wire import WEIGHT, quote_spark, send_rows, spark_schema
 from pgtrickle.spark import worker
 from pgtrickle.spark.asking import Asking
-from pgtrickle.spark.flow import Concat, Flow, HashJoin, Lookup, Merged, Place, Read, Together, uses
 from pgtrickle.spark.land import to_driver
+from pgtrickle.spark.transport import asked_sql
 
 _SIDE = "side"
 _OTHER_WEIGHT = "other_w"
 
 
 @dataclass(slots=True)
-class Evaluator:
+class Frames:
     """Builds the frames of one refresh. `small`: the short path. `read_here`: the driver reads a leaf's rows itself.
     `ranges`: the ctid conditions that split a table. `late`: the snapshot of flows whose place that is."""
 
@@ -79,9 +80,9 @@ class Evaluator:
                 return self._read(flow)
             case Merged():
                 return self.session.createDataFrame(self.read_here(flow))
-            case Lookup(input=source, sql=sql, whole=whole):
+            case Lookup(input=source, whole=whole):
                 frame = self.frame(source).coalesce(1) if whole else self.frame(source)
-                return self._map(frame, worker.look_up(self.snapshot, sql, whole=whole), flow)
+                return self._map(frame, worker.look_up(self.snapshot, asked_sql(flow), whole=whole), flow)
             case Together():
                 return self._together(flow)
             case HashJoin():
@@ -93,7 +94,7 @@ class Evaluator:
     def _read(self, flow: Read) -> DataFrame:
         if self.small or flow.place.is_private:
             return self.session.createDataFrame(self.read_here(flow))
-        queries = flow.shares(self.ranges)
+        queries = [send_rows(share, flow.columns) for share in flow.shares(self.ranges)]
         asked = self.session.createDataFrame(pa.table({"query": queries})).repartition(len(queries))
         return self._map(asked, worker.read_queries(self._at(flow.place)), flow)
 
@@ -112,7 +113,7 @@ class Evaluator:
         for side in sides[1:]:
             whole = whole.unionByName(side, allowMissingColumns=True)
         columns = [[column.name for column in part.columns] for part in flow.flows]
-        return self._map(whole.coalesce(1), worker.send_together(self.snapshot, flow.sql, columns, _SIDE), flow)
+        return self._map(whole.coalesce(1), worker.send_together(self.snapshot, asked_sql(flow), columns, _SIDE), flow)
 
     def _hash_join(self, flow: HashJoin) -> DataFrame:
         left = self.frame(flow.left)

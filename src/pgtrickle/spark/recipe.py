@@ -15,7 +15,8 @@ import adbc_driver_postgresql.dbapi as adbc
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from pgtrickle.spark.flow import Concat, Flow, HashJoin, Lookup, Merged, Read, Together, inputs, parts
+from pgtrickle.physical.flow import Concat, Flow, HashJoin, Lookup, Merged, Read, Together, inputs, parts
+from pgtrickle.spark.transport import asked_sql
 from pgtrickle.spark.worker import Batches, Snapshot, arrays, arrow_schema
 
 MOST_BYTES = 8_000_000
@@ -75,10 +76,8 @@ class Cook:
         match flow:
             case Read() | Merged():
                 return Rows(self.read(flow))
-            case Lookup(input=source, sql=sql):
-                return Asked(sql, (self.recipe(source),), schema)
-            case Together(flows=flows, sql=sql):
-                return Asked(sql, tuple(self.recipe(part) for part in flows), schema)
+            case Lookup() | Together():
+                return Asked(asked_sql(flow), tuple(self.recipe(part) for part in inputs(flow)), schema)
             case Concat():
                 terms = (self.recipe(part) for part in parts(flow))
                 return All(tuple(term for term in terms if not _is_empty(term)), schema)

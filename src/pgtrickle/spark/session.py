@@ -25,8 +25,8 @@ from pyspark.sql import SparkSession
 
 from pgtrickle.directories import cache_home
 from pgtrickle.errors import EnvironmentProblem
+from pgtrickle.physical.facts import LOOKUP_BATCH
 from pgtrickle.spark import java
-from pgtrickle.spark.facts import LOOKUP_BATCH
 
 SQL_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",

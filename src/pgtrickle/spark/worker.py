@@ -20,9 +20,9 @@ from pyspark import TaskContext
 from pgtrickle import db, failpoints
 from pgtrickle.answers import stored
 from pgtrickle.model import Column
+from pgtrickle.physical.outward import AT_ONCE
 from pgtrickle.postgres.copy import copy_arrow
 from pgtrickle.postgres.wire import WEIGHT, Wire, wire
-from pgtrickle.spark.outward import AT_ONCE
 
 Batches = Iterator[pa.RecordBatch]
 _kept: dict[str, adbc.Connection] = {}

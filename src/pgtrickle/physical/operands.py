@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 from pgtrickle.delta.algebra import keeps_state
 from pgtrickle.model import Table
+from pgtrickle.physical.facts import Facts, ReadCost, group_cost, index_cost, read_cost, scan_cost
+from pgtrickle.physical.flow import Choice
+from pgtrickle.physical.full import numbered
+from pgtrickle.physical.parts import Point
 from pgtrickle.postgres.keyed import groups_by_key
 from pgtrickle.postgres.weighted import kept_rows, weigh
 from pgtrickle.query import render
 from pgtrickle.query.operators import Aggregate, Equality, Operator, Scan, TopK, walk
-from pgtrickle.spark.facts import Facts, ReadCost, group_cost, index_cost, read_cost, scan_cost
-from pgtrickle.spark.flow import Choice
-from pgtrickle.spark.full import numbered
-from pgtrickle.spark.parts import Point
 
 Keys = tuple[Equality, ...]
 

@@ -1,7 +1,8 @@
-"""The physical plan: how rows flow through Spark, and the stages of a refresh. Pure values; `explain` prints them.
+"""The physical plan: how rows flow, and the stages of a refresh. Pure values; `explain` prints them.
 
-`lower.py` makes them from a delta plan or an operator tree, `evaluate.py` turns a flow into a DataFrame.
-Every flow yields the wire forms of `columns`, and a weight.
+A flow is a weighted, typed relation: its `columns`, and a weight. Where it is made of other flows, it is SQL over these
+as relations with names (`pgt_input_1`, …). How rows get to PostgreSQL and back is the business of whoever evaluates it:
+`spark/`, whose tasks send them as arrays, or plain SQL (`sql.py`). `lower.py` and `full.py` make the plans.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from enum import StrEnum
 
 from pgtrickle.model import Column, Table
 from pgtrickle.postgres.weighted import Step
-from pgtrickle.postgres.wire import send_rows
 from pgtrickle.query.operators import Aggregate, TopK
 
 
@@ -63,53 +63,59 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Read(Flow):
-    """Rows of one query at its place: `relation` is weighted and typed, `sql` sends it. With `split_by`, tasks may each
-    read a share of it."""
+    """Rows of one query at its place. With `split_by`, tasks may each read a share of it."""
 
     relation: str
     what: str
     split_by: Share | None = None
     place: Place = Place.SNAPSHOT
 
-    @property
-    def sql(self) -> str:
-        return send_rows(self.relation, self.columns)
-
     def shares(self, ranges: Callable[[str], list[str]]) -> list[str]:
-        """The queries that send it, one a range of the table that tasks share."""
+        """The relations that are it together, one a range of the table that tasks share."""
         if self.split_by is None:
-            return [self.sql]
-        relation = self.split_by.relation
-        return [send_rows(relation(part), self.columns) for part in ranges(self.split_by.table)]
+            return [self.relation]
+        return [self.split_by.relation(part) for part in ranges(self.split_by.table)]
 
 
 @dataclass(frozen=True, slots=True)
 class Merged(Flow):
     """Rows of an aggregate below, read from where its stage left them."""
 
-    sql: str
+    relation: str
     aggregate: int
 
 
 @dataclass(frozen=True, slots=True)
 class Lookup(Flow):
-    """Each batch of `input` goes to PostgreSQL as arrays and comes back joined (`sql`), at the snapshot.
+    """What PostgreSQL makes of the rows of `input`, at the snapshot: they may go in batches, and come back joined.
 
     `whole`: all rows go as one batch, since what one row changes depends on the others.
     """
 
     input: Flow
-    sql: str
+    relation: str
     what: str
     whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Together(Flow):
-    """Several deltas sent to PostgreSQL in one query, at the snapshot. Nothing comes of it if the first has no rows."""
+    """What one query makes of several deltas, at the snapshot. Nothing comes of it if the first has no rows. `cancels`:
+    rows that are alike are to be added up there, since many cancel out."""
 
     flows: tuple[Flow, ...]
-    sql: str
+    relation: str
+    cancels: bool = False
+
+
+def input_name(position: int) -> str:
+    """What the first, second, … of the flows that a flow is made of is called in its relation."""
+    return f"pgt_input_{position}"
+
+
+def from_input(position: int) -> str:
+    """The rows of that input, with its columns and the weight."""
+    return f"SELECT * FROM {input_name(position)}"
 
 
 @dataclass(frozen=True, slots=True)

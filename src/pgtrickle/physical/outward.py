@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pgtrickle.physical.spine import On, flipped, keys_of, left_over
 from pgtrickle.postgres.weighted import both
 from pgtrickle.query.expression import reference, referenced
 from pgtrickle.query.operators import Filter, InnerJoin, LeftJoin, Match, Operator, Project
-from pgtrickle.spark.spine import On, flipped, keys_of, left_over
 
 AT_ONCE = 8
 """PostgreSQL's `join_collapse_limit` and `from_collapse_limit`, as tasks set them."""

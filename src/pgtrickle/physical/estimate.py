@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus, Rematch, TopKDelta, keeps_state
+from pgtrickle.physical.facts import ROWS_PER_UNKNOWN_VALUE, Facts, read_cost
+from pgtrickle.physical.spine import flipped, meeting
 from pgtrickle.postgres.weighted import chain
 from pgtrickle.query.operators import Aggregate, Equality, InnerJoin, LeftJoin, Match, Operator, Scan, UnionAll, walk
-from pgtrickle.spark.facts import ROWS_PER_UNKNOWN_VALUE, Facts, read_cost
-from pgtrickle.spark.spine import flipped, meeting
 
 
 def delta_rows(plan: Operator, facts: Facts) -> float:

@@ -11,9 +11,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from pgtrickle.model import Column, Expr, quote
+from pgtrickle.physical.facts import Facts
+from pgtrickle.physical.flow import (
+    WHOLE,
+    Concat,
+    Flow,
+    HashJoin,
+    KeepFirst,
+    LandAggregate,
+    LandResult,
+    Lookup,
+    Merged,
+    Physical,
+    Place,
+    Read,
+    ReadResult,
+    Share,
+    Stage,
+    from_input,
+)
 from pgtrickle.postgres.aggregate import is_additive
 from pgtrickle.postgres.weighted import Group, Step, chain, kept_rows, rename, run_steps, weigh
-from pgtrickle.postgres.wire import receive_arrays, send_rows, travels_as_itself, wire
+from pgtrickle.postgres.wire import travels_as_itself, wire
 from pgtrickle.query import render
 from pgtrickle.query.expression import element
 from pgtrickle.query.operators import (
@@ -30,24 +49,6 @@ from pgtrickle.query.operators import (
     TopK,
     UnionAll,
     walk,
-)
-from pgtrickle.spark.facts import Facts
-from pgtrickle.spark.flow import (
-    WHOLE,
-    Concat,
-    Flow,
-    HashJoin,
-    KeepFirst,
-    LandAggregate,
-    LandResult,
-    Lookup,
-    Merged,
-    Physical,
-    Place,
-    Read,
-    ReadResult,
-    Share,
-    Stage,
 )
 
 
@@ -165,8 +166,8 @@ class FullLowering:
                 return concat(core.columns, flows), steps
             case Aggregate() | TopK():
                 number = self.land(core)
-                sql = send_rows(run_steps(self.finished(core, number), steps), columns)
-                return Merged(columns, 1000.0, sql, number), ()
+                relation = run_steps(self.finished(core, number), steps)
+                return Merged(columns, 1000.0, relation, number), ()
             case InnerJoin():
                 return self._join(core, columns, steps)
             case LeftJoin() | Match():
@@ -294,12 +295,10 @@ def _conjuncts(condition: Expr) -> int:
 
 
 def evaluate_steps(flow: Flow, steps: tuple[Step, ...]) -> Flow:
-    """The flow after the steps, which PostgreSQL evaluates over rows sent to it."""
+    """The flow after the steps, which PostgreSQL evaluates over its rows."""
     if not steps:
         return flow
-    columns = steps[-1].columns
-    sql = send_rows(run_steps(receive_arrays(flow.columns), steps), columns)
-    return Lookup(columns, flow.rows, flow, sql, "expressions")
+    return Lookup(steps[-1].columns, flow.rows, flow, run_steps(from_input(1), steps), "expressions")
 
 
 def concat(columns: tuple[Column, ...], flows: tuple[Flow, ...]) -> Flow:

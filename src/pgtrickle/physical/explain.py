@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from pgtrickle.spark.flow import (
+from pgtrickle.physical.flow import (
     Concat,
     Flow,
     HashJoin,

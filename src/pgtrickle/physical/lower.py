@@ -1,7 +1,7 @@
-"""From a delta plan to the physical plan: which rows Spark's tasks read, look up, join and land. Pure.
+"""From a delta plan to the physical plan: which rows are read, looked up, joined and landed. Pure.
 
 Filters and projections are written into the query that reads the rows below them, so PostgreSQL evaluates them.
-A delta meets the other side of a join by lookup (its rows travel to PostgreSQL in batches) or by a scan that Spark
+A delta meets the other side of a join by lookup (PostgreSQL joins its rows, in batches) or by a scan that Spark
 joins, whichever `facts` say is cheaper. A side that keeps state is read from its state table, which is the side
 before the window; any other side is read at the snapshot, which is after it. Where a rule asks for the other
 version, the difference is the join with that side's own delta. Called by `refresh/plan.py`.
@@ -30,25 +30,9 @@ from pgtrickle.delta.algebra import (
 )
 from pgtrickle.delta.differentiate import differentiate
 from pgtrickle.model import BIGINT, Column, quote
-from pgtrickle.postgres import matching
-from pgtrickle.postgres.weighted import Group, Step, chain, join, join_each, rename, run_steps, weigh
-from pgtrickle.postgres.wire import WEIGHT, net, receive_arrays, send_rows
-from pgtrickle.query import render
-from pgtrickle.query.operators import (
-    Aggregate,
-    Constant,
-    InnerJoin,
-    LeftJoin,
-    Match,
-    Operator,
-    Scan,
-    TopK,
-    UnionAll,
-    walk,
-)
-from pgtrickle.spark.estimate import delta_rows
-from pgtrickle.spark.facts import Facts, read_cost
-from pgtrickle.spark.flow import (
+from pgtrickle.physical.estimate import delta_rows
+from pgtrickle.physical.facts import Facts, read_cost
+from pgtrickle.physical.flow import (
     WHOLE,
     Flow,
     HashJoin,
@@ -64,13 +48,41 @@ from pgtrickle.spark.flow import (
     Share,
     Stage,
     Together,
+    from_input,
 )
-from pgtrickle.spark.full import FullLowering, concat, evaluate_steps, numbered, residual, spark_keys
-from pgtrickle.spark.narrow import cancels, narrowed
-from pgtrickle.spark.operands import Operands, held, scans, table_names, tables, weighed
-from pgtrickle.spark.outward import AT_ONCE, outward
-from pgtrickle.spark.parts import Changed, Inseparable, Part, Point, end_of, gap
-from pgtrickle.spark.spine import Meeting, On, Spine, flipped, halves, meeting, mixes_versions, opened, repeated, spines
+from pgtrickle.physical.full import FullLowering, concat, evaluate_steps, numbered, residual, spark_keys
+from pgtrickle.physical.narrow import cancels, narrowed
+from pgtrickle.physical.operands import Operands, held, scans, table_names, tables, weighed
+from pgtrickle.physical.outward import AT_ONCE, outward
+from pgtrickle.physical.parts import Changed, Inseparable, Part, Point, end_of, gap
+from pgtrickle.physical.spine import (
+    Meeting,
+    On,
+    Spine,
+    flipped,
+    halves,
+    meeting,
+    mixes_versions,
+    opened,
+    repeated,
+    spines,
+)
+from pgtrickle.postgres import matching
+from pgtrickle.postgres.weighted import Group, Step, chain, join, join_each, rename, run_steps, weigh
+from pgtrickle.postgres.wire import WEIGHT
+from pgtrickle.query import render
+from pgtrickle.query.operators import (
+    Aggregate,
+    Constant,
+    InnerJoin,
+    LeftJoin,
+    Match,
+    Operator,
+    Scan,
+    TopK,
+    UnionAll,
+    walk,
+)
 
 SHARED_ROWS = 20_000
 """Up to so many rows of a delta travel for the sake of several uses."""
@@ -105,9 +117,9 @@ class _Correction:
     sign: int
     steps: tuple[Step, ...] = ()
 
-    def received(self, first: int) -> str:
-        """The rows, sent as parameters from that one on."""
-        return run_steps(receive_arrays(self.flow.columns, first=first), self.steps)
+    def as_input(self, position: int) -> str:
+        """The rows, where their flow is that input."""
+        return run_steps(from_input(position), self.steps)
 
 
 @dataclass(slots=True)
@@ -205,9 +217,9 @@ class _DeltaLowering:
             raise Inseparable
         number = self._land(node)
         columns = steps[-1].columns if steps else node.columns
-        sql = send_rows(run_steps(self.names.merged(number), steps), columns)
+        relation = run_steps(self.names.merged(number), steps)
         rows = 2.0 if isinstance(kept, Aggregate) and not kept.keys else 1000.0  # −old +new
-        return Merged(columns, rows, sql, number)
+        return Merged(columns, rows, relation, number)
 
     def _join(self, node: InnerJoin, steps: tuple[Step, ...], part: Part) -> Flow:
         """Small windows: a query for each term. Large ones: join by join, so that tasks share the work."""
@@ -229,7 +241,7 @@ class _DeltaLowering:
     def _spine(self, spine: Spine, part: Part) -> Flow:
         """A delta, all it meets, and the steps between and above, in one query."""
         flow = self._flow(spine.delta, (), part)
-        grown = _Grown(receive_arrays(flow.columns), flow.columns, [flow])
+        grown = _Grown(from_input(1), flow.columns, [flow])
         to_do = list(spine.parts)
         while to_do:
             met = to_do.pop(0)
@@ -239,8 +251,7 @@ class _DeltaLowering:
                 to_do[:0] = apart
             else:
                 self._meet(met, grown, part)
-        sql = send_rows(grown.relation, grown.columns)
-        return Together(grown.columns, flow.rows, tuple(grown.sent), net(sql, grown.columns) if cancels(spine) else sql)
+        return Together(grown.columns, flow.rows, tuple(grown.sent), grown.relation, cancels(spine))
 
     def _opened(self, met: Meeting, grown: _Grown, part: Part) -> Sequence[Meeting | Step]:
         """A join that is met as it was at another time than what is at hand: side by side, if it is of many tables."""
@@ -296,14 +307,12 @@ class _DeltaLowering:
         right = weighed(side.operator, self.operands.leaf(side.operator, flow.rows, node.equalities))
         self.operands.choose_lookup(side.operator, flow.rows, node.equalities)
         columns = steps[-1].columns if steps else node.columns
-        received = receive_arrays(flow.columns)
         own = self._to(side, part)
         if own is None:
-            joined = run_steps(matching.probe(node, received, right), steps)
-            return Lookup(columns, flow.rows, flow, send_rows(joined, columns), table_names(side.operator))
-        also_received = own.received(len(flow.columns) + 2)
-        joined = run_steps(matching.probe(node, received, right, also_received, own.sign), steps)
-        return Together(columns, flow.rows, (flow, own.flow), send_rows(joined, columns))
+            joined = run_steps(matching.probe(node, from_input(1), right), steps)
+            return Lookup(columns, flow.rows, flow, joined, table_names(side.operator))
+        joined = run_steps(matching.probe(node, from_input(1), right, own.as_input(2), own.sign), steps)
+        return Together(columns, flow.rows, (flow, own.flow), joined)
 
     def _rematch(self, node: Rematch, steps: tuple[Step, ...], part: Part) -> Flow:
         """What a delta of the right side changes for the rows of the left side that it matches."""
@@ -318,13 +327,12 @@ class _DeltaLowering:
         right = node.join.right
         leaf = self.operands.leaf(right, flow.rows, node.join.equalities)
         lacking = self._lacking(right, part, sent)
-        received = receive_arrays(flow.columns)
-        joined = matching.rematch(node.join, lefts, weighed(right, leaf), received, lacking)
+        joined = matching.rematch(node.join, lefts, weighed(right, leaf), from_input(1), lacking)
         columns = steps[-1].columns if steps else node.columns
-        sql = send_rows(run_steps(joined, steps), columns)
+        relation = run_steps(joined, steps)
         if len(sent) > 1:
-            return Together(columns, flow.rows, tuple(sent), sql)
-        return Lookup(columns, flow.rows, flow, sql, table_names(node.join), whole=True)
+            return Together(columns, flow.rows, tuple(sent), relation)
+        return Lookup(columns, flow.rows, flow, relation, table_names(node.join), whole=True)
 
     def _candidates(self, node: Rematch, flow: Flow, keys: Sequence[matching.Key]) -> str:
         """The left side's rows at hand, or those that have a key of the delta."""
@@ -404,16 +412,15 @@ class _DeltaLowering:
 
             share = None if flow.split_by is None else flow.split_by.then(met)
             return Read(columns, rows, met(flow.relation), f"{flow.what}, joined with {what}", share)
-        joined = join(receive_arrays(flow.columns), names, relation, operand.names, on.condition)
-        return Lookup(columns, rows, flow, send_rows(run_steps(joined, steps), columns), what)
+        joined = join(from_input(1), names, relation, operand.names, on.condition)
+        return Lookup(columns, rows, flow, run_steps(joined, steps), what)
 
     def _pair(self, left: Flow, own: _Correction, operand: Operator, on: On, steps: tuple[Step, ...]) -> Flow:
-        """ΔX ⋈ Δside, both sent to PostgreSQL, which evaluates the condition."""
-        first, second = receive_arrays(left.columns), own.received(len(left.columns) + 2)
+        """ΔX ⋈ Δside, by PostgreSQL, which evaluates the condition."""
         names = [column.name for column in left.columns]
-        joined = join(first, names, second, operand.names, on.condition, own.sign)
+        joined = join(from_input(1), names, own.as_input(2), operand.names, on.condition, own.sign)
         columns = steps[-1].columns if steps else left.columns + operand.columns
-        return Together(columns, left.rows, (left, own.flow), send_rows(run_steps(joined, steps), columns))
+        return Together(columns, left.rows, (left, own.flow), run_steps(joined, steps))
 
 
 def _is_large(tables: int, operand: Operator) -> bool:
@@ -429,6 +436,5 @@ def _wanted(side: After | Before, part: Part) -> Point:
 def _sent_last(sent: list[Flow], own: _Correction, operand: Operator) -> str:
     """The rows of the delta that was sent last, to be added to the operand's or taken away: in its order of columns,
     which that of a delta that begins on the right of a join is not."""
-    first = 1 + sum(len(flow.columns) + 1 for flow in sent[:-1])
     columns = [*map(quote, operand.names), f"{own.sign} * {WEIGHT} AS {WEIGHT}"]
-    return f"SELECT {', '.join(columns)} FROM ({own.received(first)}) AS own"
+    return f"SELECT {', '.join(columns)} FROM ({own.as_input(len(sent))}) AS own"

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pgtrickle.model import Expr, quote
+from pgtrickle.physical.spine import Meeting, Spine
 from pgtrickle.postgres.weighted import Group, Step
 from pgtrickle.query.operators import Aggregate, Filter, LeftJoin, Match, Project
-from pgtrickle.spark.spine import Meeting, Spine
 
 
 def narrowed(join: LeftJoin | Match, steps: Sequence[Step]) -> LeftJoin | Match:

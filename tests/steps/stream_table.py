@@ -1,0 +1,63 @@
+"""A step file as the life of a stream table: trigger capture, differential refreshes, and `verify` at the end."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from psycopg.conninfo import make_conninfo
+from pyspark.sql import SparkSession
+
+from pgtrickle import db
+from pgtrickle.api import Trickle
+from tests.steps.parser import Step, StepFile
+from tests.steps.runner import ZSet
+from tests.steps.sources import Sources
+
+
+class OnTable:
+    """A stream table of the view, refreshed after each step: on Spark, or, without one, by plain SQL."""
+
+    def __init__(self, dsn: str, spark: SparkSession | None = None) -> None:
+        self.connection = db.open_session(dsn)
+        self.dsn = dsn
+        self.spark = spark
+        self.trickle: Trickle | None = None
+        self.sources: Sources | None = None
+        self.kept: ZSet = Counter()
+
+    def setup(self, file: StepFile) -> None:
+        self.sources = Sources(self.connection, file)
+        dsn = make_conninfo(self.dsn, options=f"-csearch_path={self.sources.schema},public")
+        self.trickle = Trickle(dsn, spark=self.spark)
+        self.trickle._refresher.without_spark = self.spark is None
+        self.trickle.create_stream_table("stream", file.view, refresh_mode="DIFFERENTIAL")
+        self.kept = self.contents()
+
+    def apply(self, step: Step) -> ZSet:
+        assert self.sources is not None
+        assert self.trickle is not None
+        self.sources.apply(step)
+        result = self.trickle.refresh_stream_table("stream")
+        assert result.action in {"DIFFERENTIAL", "NO_DATA"}, result
+        old, self.kept = self.kept, self.contents()
+        delta = Counter(self.kept)
+        delta.subtract(old)
+        assert result.rows_inserted >= sum(weight for weight in delta.values() if weight > 0), result
+        if step is self.sources.file.steps[-1]:  # where the story has come to; the way back ends where it began
+            assert all(found.equal and found.compared_with == "its snapshot" for found in self.trickle.verify("stream"))
+        return delta
+
+    def contents(self) -> ZSet:
+        return Counter(self.connection.execute("SELECT * FROM stream").fetchall())
+
+    def answer(self) -> ZSet:
+        assert self.sources is not None
+        return self.sources.answer()
+
+    def close(self) -> None:
+        if self.trickle is not None:
+            self.trickle.drop_stream_table("stream")
+            self.trickle.close()
+        if self.sources is not None:
+            self.sources.drop()
+        self.connection.close()
