@@ -20,12 +20,18 @@ class Bench:
     def __init__(self, describe: Describe) -> None:
         self._describe = describe
         self._numbers = count(1)
+        self._unused = count(1)
 
     def name(self) -> str:
         return f"c{next(self._numbers)}"
 
     def column(self, type: PgType, label: str = "") -> Column:
         return Column(self.name(), type, label)
+
+    def unused(self, type: PgType, label: str = "") -> Column:
+        """A column that nothing reads, which does not count: what the others are called, in state tables too, does not
+        depend on the columns that a table has besides."""
+        return Column(f"u{next(self._unused)}", type, label)
 
     def types(self, operator: Operator, expressions: Sequence[Expr]) -> list[PgType]:
         """The types of expressions (or aggregate calls) over an operator's columns."""

@@ -126,7 +126,9 @@ def redefine(
         if query is None:
             _require_mode(asked)
             bound = compile_bound(connection, stream, with_tree=asked != "FULL")
-            text, who = bound.text, Caller(bound.search_path, stream.settings)
+            text, who = stream.defining_query, Caller(stream.search_path, stream.settings)
+            if bound.renamed:
+                text, who = bound.text, Caller(bound.search_path, stream.settings)
             compiled, mode = _with_mode(connection, bound.compiled, asked)
         else:
             text, who = query, _defining(connection)

@@ -27,16 +27,15 @@ from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.errors import Error, Refused, StateError
 from pgtrickle.model import Table
-from pgtrickle.query.analyze import analyze
 from pgtrickle.query.fingerprint import fingerprint, same_names, still_holds
 from pgtrickle.query.shadow import NotShadowed
 from pgtrickle.refresh import facts as ask
 from pgtrickle.refresh.account import OTHER_GROUP, Account, notify
+from pgtrickle.refresh.binding import compile_bound
 from pgtrickle.refresh.decide import Action, Circumstances, Decision, SourceChanges, decide
 from pgtrickle.refresh.define import redefine
 from pgtrickle.refresh.failure import ValueProblem, as_ours, known_failures
 from pgtrickle.refresh.group import Group, sources_of
-from pgtrickle.refresh.owners import confirmed
 from pgtrickle.refresh.plan import is_small, plan_delta, plan_full, result_columns
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.result import RefreshResult
@@ -248,8 +247,7 @@ class Refresh(Account):
         aside = self.connections.aside
         with aside.transaction():
             db.execute(aside, f"SET LOCAL lock_timeout = '{db.LOCK_TIMEOUT}'")  # whoever waits for us is in our way
-            accept = confirmed(aside, stream)
-            again = analyze(aside, stream.defining_query, search_path=stream.search_path, accept=accept)
+            again = compile_bound(aside, stream, with_tree=False).compiled.analysis
         return again.dependencies != prepared.compiled.analysis.dependencies
 
     @contextmanager
