@@ -47,6 +47,11 @@ def create(connection: Connection, storage: Storage) -> None:
     """Creates the stream table: exactly the user's columns, and our index to find rows."""
     columns = ", ".join(definition(column) for column in storage.columns)
     execute(connection, f"CREATE TABLE {storage.qualified} ({columns})")
+    create_index(connection, storage)
+
+
+def create_index(connection: Connection, storage: Storage) -> None:
+    """Our index, by which rows are found."""
     names = tuple(column.name for column in storage.columns)
     if storage.hashable:
         execute(connection, f"CREATE INDEX ON {storage.qualified} (({storage.row_hash(names)}))")

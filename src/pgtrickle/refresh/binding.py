@@ -74,12 +74,15 @@ class Known:
 @dataclass(frozen=True, slots=True)
 class Bound:
     """A registered query compiled, by the text and search path that mean what it was defined on. `renamed`: the owner's
-    own text cannot mean that any more, since relations have other names."""
+    own text cannot mean that any more, since relations have other names. `same_columns`: those that it gives are known
+    to be those that it gave; else PostgreSQL's own text of then does not hold any more, and only the owner's is left.
+    """
 
     compiled: Compiled
     text: str
     search_path: str
     renamed: bool = False
+    same_columns: bool = True
 
 
 def compile_bound(connection: Connection, stream: StreamTable, *, with_tree: bool = True) -> Bound:
@@ -115,7 +118,9 @@ def _with_the_same_columns(now: Bound, compile: Compile, stream: StreamTable, kn
     if now.compiled.analysis.normalised == stream.normalized_query:
         return now
     then = _as_defined(compile, stream, known)
-    return now if then is None or _columns(then) == _columns(now) else then
+    if then is None:
+        return replace(now, same_columns=False)
+    return now if _columns(then) == _columns(now) else then
 
 
 def _as_defined(compile: Compile, stream: StreamTable, known: Mapping[int, Known]) -> Bound | None:

@@ -15,14 +15,14 @@ import psycopg
 from pgtrickle.answers import kept
 from pgtrickle.apply import first, layout, merge, state, storage
 from pgtrickle.capture import eligibility, triggers
-from pgtrickle.catalog import ddl, serving
 from pgtrickle.catalog import reader as catalog
+from pgtrickle.catalog import serving
 from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.names import parse_name, qualify
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.catalog.writer import Definition
 from pgtrickle.config import Settings
-from pgtrickle.db import Caller, Connection, caller, execute
+from pgtrickle.db import Caller, Connection, caller
 from pgtrickle.errors import QueryError, StateError, Unsupported, UsageError
 from pgtrickle.fence import Fence, fenced
 from pgtrickle.model import OWN_SCHEMAS, Table, quote
@@ -31,6 +31,7 @@ from pgtrickle.query import meaning
 from pgtrickle.query.compile import Compiled, compile_query
 from pgtrickle.query.fingerprint import fingerprint
 from pgtrickle.query.operators import Aggregate, walk
+from pgtrickle.refresh import reshape
 from pgtrickle.refresh.binding import compile_bound
 from pgtrickle.refresh.circle_rules import other_columns
 from pgtrickle.refresh.failure import DefinitionProblem
@@ -39,6 +40,7 @@ from pgtrickle.refresh.prepared import Prepared, joined_aggregates, prepare
 
 _MOST_COLUMNS: Final = 1590
 """A table can have 1600, and those that we put rows into on their way have some of their own."""
+EXCLUSIVE: Final = "ACCESS EXCLUSIVE"
 MODES = ("AUTO", "FULL", "DIFFERENTIAL")
 
 
@@ -49,6 +51,14 @@ class Mode:
     asked: str
     effective: str
     reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """Whether a table gets other columns, and what goes with those that it loses."""
+
+    other_columns: bool = False
+    lost: tuple[str, ...] = ()
 
 
 def create(
@@ -114,21 +124,23 @@ def redefine(
     refresh_mode: str | None = None,
     locked: bool = False,
     fence: Fence | None = None,
-) -> None:
-    """Defines the table anew, on another query or mode or on changed sources; its next refresh is from scratch.
-    `locked`: the caller is a refresh of the table, and has its lock."""
+) -> Fitted:
+    """Defines the table anew, on another query or mode or on changed sources; its next refresh is from scratch, and
+    gives the table the columns of the query. `locked`: the caller is a refresh of the table, and has its lock."""
     with fenced(connection, fence):
         _require_compatible(refresh_mode, stream.requested_cdc_mode)
         if not locked:
             wait_for_refresh(connection, stream.pgt_id, str(stream))
         serving.require(connection, stream)
         asked = refresh_mode or stream.refresh_mode
+        may_change = True
         if query is None:
             _require_mode(asked)
             bound = compile_bound(connection, stream, with_tree=asked != "FULL")
             text, who = stream.defining_query, Caller(stream.search_path, stream.settings)
             if bound.renamed:
                 text, who = bound.text, Caller(bound.search_path, stream.settings)
+            may_change = bound.same_columns
             compiled, mode = _with_mode(connection, bound.compiled, asked)
         else:
             text, who = query, _defining(connection)
@@ -139,12 +151,19 @@ def redefine(
         before = [dependency.source_relid for dependency in catalog.dependencies(connection, stream.pgt_id)]
         for other in catalog.circle(connection, stream.pgt_id):  # in a circle they keep no state to go on from
             record.mark_reinit(connection, other, f"{stream}, which it was in a circle with, was defined anew")
-        _fit_storage(connection, stream, prepared, may_change=query is not None)
+        fitted = _fit_storage(connection, stream, prepared, may_change=may_change)
         state.drop(connection, stream.pgt_id)
         record.redefine(connection, stream.pgt_id, _definition(connection, text, who, compiled, mode))
         record.mark_reinit(connection, stream.pgt_id, reason)
         _build(connection, prepared, mode, settings)
         triggers.detach_all(connection, before)
+        if fitted.other_columns and query is None and catalog.circle(connection, stream.pgt_id):
+            raise DefinitionProblem(
+                f"a source changed so that {stream}, which is in a circle, would have columns of other types",
+                code="PT441",
+                hint="cast these columns in its query to the types that they had",
+            )
+    return fitted
 
 
 def ask_for(connection: Connection, stream: StreamTable, cdc_mode: str, settings: Settings) -> None:
@@ -357,60 +376,34 @@ def _defining(connection: Connection) -> Caller:
     return replace(who, settings=meaning.settings_of(connection, who))
 
 
-def _fit_storage(connection: Connection, stream: StreamTable, prepared: Prepared, *, may_change: bool) -> None:
-    """Gives the storage the query's columns; only a new query may change them."""
-    if _has_columns(connection, stream, prepared):
-        return
-    if not may_change:
+def _fit_storage(connection: Connection, stream: StreamTable, prepared: Prepared, *, may_change: bool) -> Fitted:
+    """Sees that the storage can get the query's columns. It gets them with the rows, so that the old ones are there
+    until then; if it has none yet, at once. Where it is not sure that the query is meant to have other columns, they
+    are none that it may get."""
+    table = storage.present(connection, stream.pgt_relid)
+    if table is None:
+        raise storage.dropped(stream)
+    found = reshape.needed(connection, table.oid, prepared.storage.columns)
+    if not found.needed:
+        return Fitted()
+    if found.other_names and not may_change:
         raise DefinitionProblem(
             f"a source changed so that {stream} would have other columns",
             code="PT324",
             hint="alter the stream table with its query to take the new columns",
         )
-    if any(table.oid == stream.pgt_relid for table in prepared.sources):
+    if any(source.oid == stream.pgt_relid for source in prepared.sources):
         raise other_columns(str(stream))
-    place = storage.locked(connection, stream.pgt_relid, "ACCESS EXCLUSIVE")
-    if place is None:
-        raise storage.dropped(stream)
-    acl = _grants(connection, place)
-    ddl.announce_own(connection)  # who reads the table finds the new one at its next refresh
-    _drop_storage(connection, stream, cascade=False)
-    merge.create(connection, replace(prepared.storage, schema=place.schema, name=place.name))
-    table = _table(connection, place.schema, place.name)
-    for grant in acl:
-        execute(connection, grant)
-    record.set_storage(connection, stream.pgt_id, table.oid)
-    _move_readers(connection, stream, table.oid)
+    lost = reshape.require_possible(connection, table.oid, str(stream), found)
+    if not stream.is_populated:
+        reshape_now(connection, stream, prepared)
+    return Fitted(True, lost)
 
 
-def _move_readers(connection: Connection, stream: StreamTable, relid: int) -> None:
-    """Those that read the table read the new one, and stay in one group with it; they are computed anew."""
-    for reader in catalog.consumers_of(connection, stream.pgt_relid):
-        record.mark_reinit(connection, reader.pgt_id, f"{stream}, which it reads, has other columns")
-    record.move_dependencies(connection, stream.pgt_relid, relid)
-    triggers.detach_all(connection, [stream.pgt_relid])
-
-
-def _has_columns(connection: Connection, stream: StreamTable, prepared: Prepared) -> bool:
-    with connection.transaction(force_rollback=True):
-        execute(connection, "SET LOCAL search_path = pg_catalog, pg_temp")  # as when the query's types were named
-        rows = connection.execute(
-            "SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a "
-            "WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
-            (stream.pgt_relid,),
-        ).fetchall()
-    return rows == [(column.name, column.type.name) for column in prepared.storage.columns]
-
-
-def _grants(connection: Connection, table: Table) -> list[str]:
-    """The statements that give the present readers of the table their rights again."""
-    rows = connection.execute(
-        "SELECT e.privilege_type,"
-        " CASE WHEN e.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(e.grantee)) END "
-        "FROM pg_class AS c, aclexplode(c.relacl) AS e WHERE c.oid = %s AND e.grantee <> c.relowner",
-        (table.oid,),
-    ).fetchall()
-    return [f"GRANT {privilege} ON {table.qualified} TO {grantee}" for privilege, grantee in rows]
+def reshape_now(connection: Connection, stream: StreamTable, prepared: Prepared) -> None:
+    """Gives the storage the query's columns by itself, without the rows."""
+    with connection.transaction(), storage.held(connection, stream.pgt_relid, prepared.storage, EXCLUSIVE) as target:
+        reshape.carry_out(connection, stream.pgt_relid, str(stream), target)
 
 
 def _drop_storage(connection: Connection, stream: StreamTable, *, cascade: bool) -> None:

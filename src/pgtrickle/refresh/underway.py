@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -30,10 +30,11 @@ from pgtrickle.model import Table
 from pgtrickle.query.fingerprint import fingerprint, same_names, still_holds
 from pgtrickle.query.shadow import NotShadowed
 from pgtrickle.refresh import facts as ask
+from pgtrickle.refresh import reshape
 from pgtrickle.refresh.account import OTHER_GROUP, Account, notify
 from pgtrickle.refresh.binding import compile_bound
 from pgtrickle.refresh.decide import Action, Circumstances, Decision, SourceChanges, decide
-from pgtrickle.refresh.define import redefine
+from pgtrickle.refresh.define import EXCLUSIVE, redefine, reshape_now
 from pgtrickle.refresh.failure import ValueProblem, as_ours, known_failures
 from pgtrickle.refresh.group import Group, sources_of
 from pgtrickle.refresh.plan import is_small, plan_delta, plan_full, result_columns
@@ -350,6 +351,8 @@ class Refresh(Account):
         self.connections.use_settings(prepared.settings)
         facts = facts if facts.tables else self._facts(prepared, facts.changes)
         whole = decision.action is not Action.DIFFERENTIAL
+        if whole and self.group is not None:
+            self._reshape_for_readers(stream, prepared)
         changed = Changed(frozenset()) if whole else self._changed(window, facts)
         upstream = self._upstream(prepared) if whole else AS_THEY_ARE
         try:
@@ -373,10 +376,7 @@ class Refresh(Account):
                 if upstream is not AS_THEY_ARE:
                     self._require_as_seen(prepared)
                 self.lap("spark")
-                apply = merge.replace if whole else merge.apply_delta
-                with storage.held(writer, stream.pgt_relid, prepared.storage) as target:
-                    serving.require(writer, stream)  # under the lock: no one gives it away before the commit
-                    applied = apply(writer, target, relation, result_columns(prepared))
+                applied = self._apply(stream, prepared, relation, whole=whole)
                 self.lap("apply")
                 until = self.group.until() if whole and self.group and prepared.upstream else None
                 upstream_frontier = until if whole else window.end_beyond
@@ -392,6 +392,28 @@ class Refresh(Account):
             if self.group is None:
                 self.drop_staging()
         return result
+
+    def _apply(self, stream: StreamTable, prepared: Prepared, relation: str, *, whole: bool) -> merge.Applied:
+        """Writes the rows, to the columns that the query has now."""
+        writer, relid = self.connections.writer, stream.pgt_relid
+        apply = merge.replace if whole else merge.apply_delta
+        other_columns = whole and reshape.needed(writer, relid, prepared.storage.columns).needed
+        mode = EXCLUSIVE if other_columns else "ROW EXCLUSIVE"
+        with storage.held(writer, relid, prepared.storage, mode) as target:
+            serving.require(writer, stream)  # under the lock: no one gives it away before the commit
+            emptied = reshape.carry_out(writer, relid, str(stream), target) if other_columns else 0
+            applied = apply(writer, target, relation, result_columns(prepared))
+            return replace(applied, deleted=applied.deleted + emptied)
+
+    def _reshape_for_readers(self, stream: StreamTable, prepared: Prepared) -> None:
+        """Others of the group were compiled on the columns that the table has, and are refreshed in the same
+        transaction: so it gets its new ones before, and they are defined anew on these."""
+        aside = self.connections.aside
+        if not catalog.consumers_of(aside, stream.pgt_relid):
+            return
+        if reshape.needed(aside, stream.pgt_relid, prepared.storage.columns).needed:
+            reshape_now(aside, stream, prepared)
+            raise NotInTick(self.pgt_id, "it has other columns by now")
 
     def _require_as_seen(self, prepared: Prepared) -> None:
         """Stream tables were read as they are now: those outside must still be as the others of the group see them."""
