@@ -401,9 +401,9 @@ def _fit_storage(connection: Connection, stream: StreamTable, prepared: Prepared
 
 
 def reshape_now(connection: Connection, stream: StreamTable, prepared: Prepared) -> None:
-    """Gives the storage the query's columns by itself, without the rows."""
+    """Gives the storage the query's columns by itself, with no rows until the next refresh."""
     with connection.transaction(), storage.held(connection, stream.pgt_relid, prepared.storage, EXCLUSIVE) as target:
-        reshape.carry_out(connection, stream.pgt_relid, str(stream), target)
+        reshape.carry_out(connection, stream.pgt_relid, str(stream), target, empty=True)
 
 
 def _drop_storage(connection: Connection, stream: StreamTable, *, cascade: bool) -> None:

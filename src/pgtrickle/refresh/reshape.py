@@ -25,7 +25,7 @@ from pgtrickle.postgres.wire import definition
 from pgtrickle.query.scratch import scratch
 from pgtrickle.refresh.failure import DefinitionProblem
 
-# Our own index is no one's but ours, and is made again; what other stream tables use is worth to be left in place.
+# Our own index, which is made again.
 _OURS = """
 SELECT i.indexrelid FROM pg_catalog.pg_index AS i WHERE i.indrelid = %(relid)s::oid AND i.indnatts = 1
   AND i.indkey[0] = 0 AND NOT i.indisunique AND i.indpred IS NULL
@@ -39,9 +39,7 @@ WHERE a.attrelid = %(relid)s::oid AND a.attnum > 0 AND NOT a.attisdropped AND (
     OR EXISTS (SELECT FROM pg_catalog.pg_description AS c WHERE c.classoid = 'pg_catalog.pg_class'::regclass
                AND c.objoid = a.attrelid AND c.objsubid = a.attnum)
     OR EXISTS (SELECT FROM pg_catalog.pg_depend AS d WHERE d.refclassid = 'pg_catalog.pg_class'::regclass
-               AND d.refobjid = a.attrelid AND d.refobjsubid = a.attnum AND d.objid NOT IN ({_OURS}))
-    OR EXISTS (SELECT FROM pgtrickle.pgt_used_objects AS u WHERE u.classid = 'pg_catalog.pg_class'::regclass
-               AND u.objid = a.attrelid AND u.objsubid = a.attnum))
+               AND d.refobjid = a.attrelid AND d.refobjsubid = a.attnum AND d.objid NOT IN ({_OURS})))
 """
 # What depends on columns: of a dropped one all that would take CASCADE, and what goes with it; of a retyped one what
 # PostgreSQL does not change with it. A view depends by its rule. Tables that inherit would be changed as well.
@@ -166,16 +164,16 @@ def require_possible(connection: Connection, relid: int, title: str, reshape: Re
     return tuple(f"{each} (column {column})" for column, each, _, gone in found if gone)
 
 
-def carry_out(connection: Connection, relid: int, title: str, storage: Storage) -> int:
+def carry_out(connection: Connection, relid: int, title: str, storage: Storage, *, empty: bool = False) -> int:
     """Does what is needed, in the caller's transaction, which has the table locked against readers; returns how many
-    rows were deleted: all, if a column is retyped, so that no value of the old type has to be converted."""
+    rows were deleted: all if asked for, or if a column is retyped, so that no value has to be converted."""
     reshape = needed(connection, relid, storage.columns)
     require_possible(connection, relid, title, reshape)
     ddl.announce_own(connection)  # who reads the table finds the new columns at its next refresh
     for name in _own_indexes(connection, relid):
         execute(connection, f"DROP INDEX {name}")
     deleted = 0
-    if reshape.retyped:
+    if empty or reshape.retyped:
         deleted = execute(connection, f"DELETE FROM ONLY {storage.qualified}")
         execute(connection, "SET CONSTRAINTS ALL IMMEDIATE")  # no table is altered while something is left to check
     actions = [
