@@ -34,6 +34,35 @@ def test_a_renamed_column_is_an_error_as_before(made18: Place) -> None:
     assert caught.value.code == "PT324"
 
 
+class Computed(Exception):
+    """Spark was asked for."""
+
+
+def test_a_view_that_gains_a_column(made18: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is computed, unless the view answers otherwise."""
+
+    def session(*_: object) -> None:
+        raise Computed
+
+    monkeypatch.setattr("pgtrickle.spark.session.session", session)
+    made18.create("star", "SELECT s.*, count(*) AS n FROM seen AS s GROUP BY s.id, s.v")
+    refresh = made18.trickle.refresh_stream_table
+    assert refresh("star").action == "NO_DATA"
+    shown = "id, v"
+    for more in ("v * 2 AS twice", "w", "upper(w) AS loud"):  # of columns that it reads, and of others
+        shown = f"{shown}, {more}"
+        made18.run(f"CREATE OR REPLACE VIEW seen AS SELECT {shown} FROM t WHERE v > 0")
+        assert made18.marked("star") == "view public.seen was redefined"
+        assert refresh("star").action == "NO_DATA", more
+        assert (made18.marked("star"), made18.stream("star").status) == (None, "ACTIVE")
+        assert columns(made18, "star") == ["id", "v", "n"]
+    with Trickle(made18.dsn, master=NO_SPARK) as anew:
+        assert anew.refresh_stream_table("star").action == "NO_DATA"
+    made18.run(f"CREATE OR REPLACE VIEW seen AS SELECT {shown} FROM t WHERE v > 1")
+    with pytest.raises(Computed):
+        refresh("star")
+
+
 def test_a_row_as_a_whole_is_computed_in_full(made18: Place) -> None:
     """A new column is part of it, as in a view; so each refresh asks PostgreSQL."""
     for query in (

@@ -42,6 +42,18 @@ def use(conn: psycopg.Connection[Any], pgt_id: int, dependencies: Dependencies) 
     )
 
 
+def only_of_views(conn: psycopg.Connection[Any], pgt_id: int, reason: str | None) -> bool:
+    """Whether the DDL that was noted replaced views and did no more, and `reason` tells of that."""
+    row = conn.execute(
+        "SELECT bool_and(l.objsubid = 0 AND NOT l.gone AND c.relkind = 'v'), bool_or(l.reason = %s)"
+        " FROM pgtrickle.pgt_source_ddl AS l LEFT JOIN pg_catalog.pg_class AS c"
+        "   ON l.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND c.oid = l.objid"
+        " WHERE l.pgt_id = %s",
+        (reason, pgt_id),
+    ).fetchone()
+    return row is not None and bool(row[0]) and bool(row[1])
+
+
 def forget(conn: psycopg.Connection[Any], pgt_id: int) -> None:
     """What was noted of DDL is settled: the stream table is defined anew, or goes."""
     conn.execute("DELETE FROM pgtrickle.pgt_source_ddl WHERE pgt_id = %s", (pgt_id,))

@@ -242,7 +242,8 @@ class FromClause(ForEach):
 
     def _view(self, view: InlinedView) -> Rows:
         self._views.append(view.table)
-        rows = self._body(view.body)
+        with self._bench.of_view():
+            rows = self._body(view.body)
         self._views.pop()
         return rows
 

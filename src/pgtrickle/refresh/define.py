@@ -15,8 +15,8 @@ import psycopg
 from pgtrickle.answers import kept
 from pgtrickle.apply import first, layout, merge, state, storage
 from pgtrickle.capture import eligibility, triggers
+from pgtrickle.catalog import ddl, serving
 from pgtrickle.catalog import reader as catalog
-from pgtrickle.catalog import serving
 from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.names import parse_name, qualify
 from pgtrickle.catalog.reader import StreamTable
@@ -28,19 +28,18 @@ from pgtrickle.fence import Fence, fenced
 from pgtrickle.model import OWN_SCHEMAS, Table, quote
 from pgtrickle.postgres.aggregate import state_columns
 from pgtrickle.query import meaning
+from pgtrickle.query.analysis import OutputColumn
 from pgtrickle.query.compile import Compiled, compile_query
-from pgtrickle.query.fingerprint import fingerprint
+from pgtrickle.query.fingerprint import fingerprint, only_views_changed
 from pgtrickle.query.operators import Aggregate, walk
 from pgtrickle.refresh import reshape
 from pgtrickle.refresh.binding import compile_bound
-from pgtrickle.refresh.circle_rules import other_columns
 from pgtrickle.refresh.failure import DefinitionProblem
 from pgtrickle.refresh.lock import wait_for_refresh
 from pgtrickle.refresh.prepared import Prepared, joined_aggregates, prepare
 
 _MOST_COLUMNS: Final = 1590
 """A table can have 1600, and those that we put rows into on their way have some of their own."""
-EXCLUSIVE: Final = "ACCESS EXCLUSIVE"
 MODES = ("AUTO", "FULL", "DIFFERENTIAL")
 
 
@@ -51,14 +50,6 @@ class Mode:
     asked: str
     effective: str
     reason: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Fitted:
-    """Whether a table gets other columns, and what goes with those that it loses."""
-
-    other_columns: bool = False
-    lost: tuple[str, ...] = ()
 
 
 def create(
@@ -124,7 +115,7 @@ def redefine(
     refresh_mode: str | None = None,
     locked: bool = False,
     fence: Fence | None = None,
-) -> Fitted:
+) -> reshape.Fitted:
     """Defines the table anew, on another query or mode or on changed sources; its next refresh is from scratch, and
     gives the table the columns of the query. `locked`: the caller is a refresh of the table, and has its lock."""
     with fenced(connection, fence):
@@ -151,7 +142,7 @@ def redefine(
         before = [dependency.source_relid for dependency in catalog.dependencies(connection, stream.pgt_id)]
         for other in catalog.circle(connection, stream.pgt_id):  # in a circle they keep no state to go on from
             record.mark_reinit(connection, other, f"{stream}, which it was in a circle with, was defined anew")
-        fitted = _fit_storage(connection, stream, prepared, may_change=may_change)
+        fitted = reshape.fit(connection, stream, prepared, may_change=may_change)
         state.drop(connection, stream.pgt_id)
         record.redefine(connection, stream.pgt_id, _definition(connection, text, who, compiled, mode))
         record.mark_reinit(connection, stream.pgt_id, reason)
@@ -164,6 +155,35 @@ def redefine(
                 hint="cast these columns in its query to the types that they had",
             )
     return fitted
+
+
+def take_up_views(
+    connection: Connection, stream: StreamTable, before: Prepared, *, settings: Settings, fence: Fence | None
+) -> bool:
+    """Defines the table anew on views that were replaced, if the query reads the same through them, by a column more,
+    say: nothing is to be computed. False if that cannot be told. `before` is as it was compiled until then."""
+    if not stream.is_populated or before.compiled.tree is None:
+        return False
+    if stream.needs_reinit and not ddl.only_of_views(connection, stream.pgt_id, stream.reinit_reason):
+        return False
+    with fenced(connection, fence):
+        found = fingerprint(connection, before.compiled.analysis.dependencies)
+        if not only_views_changed(stream.source_fingerprint, found):
+            return False
+        serving.require(connection, stream)
+        compiled = compile_bound(connection, stream).compiled
+        if repr(compiled.tree) != repr(before.compiled.tree) or compiled.analysis.columns != _outputs(before):
+            return False
+        text, who = stream.defining_query, Caller(stream.search_path, stream.settings)
+        mode = Mode(stream.refresh_mode, stream.effective_mode, stream.mode_reason)
+        record.redefine(connection, stream.pgt_id, _definition(connection, text, who, compiled, mode))
+        record.unmark_reinit(connection, stream.pgt_id)
+        triggers.attach_all(connection, _columns_used(compiled), trigger_mode=settings.cdc_trigger_mode)
+    return True
+
+
+def _outputs(prepared: Prepared) -> tuple[OutputColumn, ...]:
+    return prepared.compiled.analysis.columns
 
 
 def ask_for(connection: Connection, stream: StreamTable, cdc_mode: str, settings: Settings) -> None:
@@ -374,36 +394,6 @@ def _defining(connection: Connection) -> Caller:
     """Who defines a table: by this path and these settings its query is read, now and later."""
     who = caller(connection)
     return replace(who, settings=meaning.settings_of(connection, who))
-
-
-def _fit_storage(connection: Connection, stream: StreamTable, prepared: Prepared, *, may_change: bool) -> Fitted:
-    """Sees that the storage can get the query's columns. It gets them with the rows, so that the old ones are there
-    until then; if it has none yet, at once. Where it is not sure that the query is meant to have other columns, they
-    are none that it may get."""
-    table = storage.present(connection, stream.pgt_relid)
-    if table is None:
-        raise storage.dropped(stream)
-    found = reshape.needed(connection, table.oid, prepared.storage.columns)
-    if not found.needed:
-        return Fitted()
-    if found.other_names and not may_change:
-        raise DefinitionProblem(
-            f"a source changed so that {stream} would have other columns",
-            code="PT324",
-            hint="alter the stream table with its query to take the new columns",
-        )
-    if any(source.oid == stream.pgt_relid for source in prepared.sources):
-        raise other_columns(str(stream))
-    lost = reshape.require_possible(connection, table.oid, str(stream), found)
-    if not stream.is_populated:
-        reshape_now(connection, stream, prepared)
-    return Fitted(True, lost)
-
-
-def reshape_now(connection: Connection, stream: StreamTable, prepared: Prepared) -> None:
-    """Gives the storage the query's columns by itself, with no rows until the next refresh."""
-    with connection.transaction(), storage.held(connection, stream.pgt_relid, prepared.storage, EXCLUSIVE) as target:
-        reshape.carry_out(connection, stream.pgt_relid, str(stream), target, empty=True)
 
 
 def _drop_storage(connection: Connection, stream: StreamTable, *, cascade: bool) -> None:

@@ -16,14 +16,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pgtrickle.apply import merge
+from pgtrickle.apply import merge, storage
 from pgtrickle.apply.merge import Storage
 from pgtrickle.catalog import ddl
+from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.db import Connection, execute
 from pgtrickle.model import Column, PgType, quote
 from pgtrickle.postgres.wire import definition
 from pgtrickle.query.scratch import scratch
+from pgtrickle.refresh.circle_rules import other_columns
 from pgtrickle.refresh.failure import DefinitionProblem
+from pgtrickle.refresh.prepared import Prepared
 
 # Our own index, which is made again.
 _OURS = """
@@ -135,6 +138,44 @@ def _other_type(stored: Stored, wanted: Column) -> bool:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """Whether a table gets other columns, and what goes with those that it loses."""
+
+    other_columns: bool = False
+    lost: tuple[str, ...] = ()
+
+
+def fit(connection: Connection, stream: StreamTable, prepared: Prepared, *, may_change: bool) -> Fitted:
+    """Sees that the table can get the query's columns. It gets them with the rows, so that the old ones are there until
+    then; if it has none yet, at once. Where it is not sure that the query is meant to have others, only types may
+    change."""
+    table = storage.present(connection, stream.pgt_relid)
+    if table is None:
+        raise storage.dropped(stream)
+    found = needed(connection, table.oid, prepared.storage.columns)
+    if not found.needed:
+        return Fitted()
+    if found.other_names and not may_change:
+        raise DefinitionProblem(
+            f"a source changed so that {stream} would have other columns",
+            code="PT324",
+            hint="alter the stream table with its query to take the new columns",
+        )
+    if any(source.oid == stream.pgt_relid for source in prepared.sources):
+        raise other_columns(str(stream))
+    lost = require_possible(connection, table.oid, str(stream), found)
+    if not stream.is_populated:
+        reshape_now(connection, stream, prepared.storage)
+    return Fitted(True, lost)
+
+
+def reshape_now(connection: Connection, stream: StreamTable, wanted: Storage) -> None:
+    """Gives the table the query's columns by itself, with no rows until the next refresh."""
+    with connection.transaction(), storage.held(connection, stream.pgt_relid, wanted, "ACCESS EXCLUSIVE") as target:
+        carry_out(connection, stream.pgt_relid, str(stream), target, empty=True)
+
+
 def needed(connection: Connection, relid: int, wanted: Sequence[Column]) -> Reshape:
     """What has to be done to the table of this oid, if anything."""
     with scratch(connection) as place:
@@ -164,17 +205,17 @@ def require_possible(connection: Connection, relid: int, title: str, reshape: Re
     return tuple(f"{each} (column {column})" for column, each, _, gone in found if gone)
 
 
-def carry_out(connection: Connection, relid: int, title: str, storage: Storage, *, empty: bool = False) -> int:
+def carry_out(connection: Connection, relid: int, title: str, target: Storage, *, empty: bool = False) -> int:
     """Does what is needed, in the caller's transaction, which has the table locked against readers; returns how many
     rows were deleted: all if asked for, or if a column is retyped, so that no value has to be converted."""
-    reshape = needed(connection, relid, storage.columns)
+    reshape = needed(connection, relid, target.columns)
     require_possible(connection, relid, title, reshape)
     ddl.announce_own(connection)  # who reads the table finds the new columns at its next refresh
     for name in _own_indexes(connection, relid):
         execute(connection, f"DROP INDEX {name}")
     deleted = 0
     if empty or reshape.retyped:
-        deleted = execute(connection, f"DELETE FROM ONLY {storage.qualified}")
+        deleted = execute(connection, f"DELETE FROM ONLY {target.qualified}")
         execute(connection, "SET CONSTRAINTS ALL IMMEDIATE")  # no table is altered while something is left to check
     actions = [
         *(f"DROP COLUMN {quote(name)}" for name in reshape.dropped),
@@ -182,8 +223,8 @@ def carry_out(connection: Connection, relid: int, title: str, storage: Storage, 
         *(f"ADD COLUMN {definition(column)}" for column in reshape.added),
     ]
     if actions:
-        execute(connection, f"ALTER TABLE {storage.qualified} {', '.join(actions)}")
-    merge.create_index(connection, storage)
+        execute(connection, f"ALTER TABLE {target.qualified} {', '.join(actions)}")
+    merge.create_index(connection, target)
     return deleted
 
 

@@ -34,7 +34,7 @@ from pgtrickle.refresh import reshape
 from pgtrickle.refresh.account import OTHER_GROUP, Account, notify
 from pgtrickle.refresh.binding import compile_bound
 from pgtrickle.refresh.decide import Action, Circumstances, Decision, SourceChanges, decide
-from pgtrickle.refresh.define import EXCLUSIVE, redefine, reshape_now
+from pgtrickle.refresh.define import redefine, take_up_views
 from pgtrickle.refresh.failure import ValueProblem, as_ours, known_failures
 from pgtrickle.refresh.group import Group, sources_of
 from pgtrickle.refresh.plan import is_small, plan_delta, plan_full, result_columns
@@ -180,6 +180,9 @@ class Refresh(Account):
     def _redefine(self, stream: StreamTable, reason: str) -> None:
         why = stream.reinit_reason or reason  # what DDL was noted says more than a fingerprint
         settings, fence = self.owner.settings, self.owner.fence
+        before = self.owner.first(stream)
+        if before is not None and take_up_views(self.connections.aside, stream, before, settings=settings, fence=fence):
+            return
         redefine(self.connections.aside, stream, settings=settings, reason=why, locked=True, fence=fence)
 
     def require_in_tick(self, stream: StreamTable) -> None:
@@ -398,7 +401,7 @@ class Refresh(Account):
         writer, relid = self.connections.writer, stream.pgt_relid
         apply = merge.replace if whole else merge.apply_delta
         other_columns = whole and reshape.needed(writer, relid, prepared.storage.columns).needed
-        mode = EXCLUSIVE if other_columns else "ROW EXCLUSIVE"
+        mode = "ACCESS EXCLUSIVE" if other_columns else "ROW EXCLUSIVE"
         with storage.held(writer, relid, prepared.storage, mode) as target:
             serving.require(writer, stream)  # under the lock: no one gives it away before the commit
             emptied = reshape.carry_out(writer, relid, str(stream), target) if other_columns else 0
@@ -412,7 +415,7 @@ class Refresh(Account):
         if not catalog.consumers_of(aside, stream.pgt_relid):
             return
         if reshape.needed(aside, stream.pgt_relid, prepared.storage.columns).needed:
-            reshape_now(aside, stream, prepared)
+            reshape.reshape_now(aside, stream, prepared.storage)
             raise NotInTick(self.pgt_id, "it has other columns by now")
 
     def _require_as_seen(self, prepared: Prepared) -> None:
