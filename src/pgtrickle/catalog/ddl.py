@@ -1,5 +1,5 @@
 """What the event triggers on DDL (migration 0003) need from us: the objects each stream table uses, and to be told
-which DDL is our own. Called by `writer.py` and `install.py`, and where a stream table's storage is made anew.
+which DDL is our own. Called by `writer.py` and `install.py`, and where a stream table gets other columns.
 """
 
 from __future__ import annotations

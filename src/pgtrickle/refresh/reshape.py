@@ -224,7 +224,7 @@ def carry_out(connection: Connection, relid: int, title: str, target: Storage, *
     ]
     if actions:
         execute(connection, f"ALTER TABLE {target.qualified} {', '.join(actions)}")
-    merge.create_index(connection, target)
+    merge.index(connection, target)
     return deleted
 
 
