@@ -57,7 +57,9 @@ def _differences(conn: Connection, stream: StreamTable, share: Share | None) -> 
     stored = [(name, types.get(name)) for name, _ in expected]  # an altered table may have them in another order
     if stored != expected:
         raise StateError(
-            f"{stream} has columns of other types than its query", code="PT348", hint="Alter it with its query."
+            f"{stream} has columns of other types than its query",
+            code="PT348",
+            hint="Refresh it, or alter it with its query.",
         )
     names = [sql.Identifier(f"c{place}") for place in range(len(stored))]
     both = sql.SQL("{} UNION ALL {}").format(
