@@ -15,6 +15,7 @@ PUBLIC = {
     "QueryError",
     "RefreshResult",
     "ServerError",
+    "ColumnsWarning",
     "SessionWarning",
     "StateError",
     "StreamTable",

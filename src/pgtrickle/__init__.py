@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from pgtrickle.errors import (
+    ColumnsWarning,
     EnvironmentProblem,
     Error,
     QueryError,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pgtrickle.refresh.result import RefreshResult
 
 __all__ = [
+    "ColumnsWarning",
     "EnvironmentProblem",
     "Error",
     "QueryError",

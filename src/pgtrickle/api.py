@@ -18,7 +18,7 @@ from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.health import Check, SlotHealth
 from pgtrickle.catalog.reader import CdcChange, CdcStatus, HistoryRow, StreamTable
 from pgtrickle.config import Settings
-from pgtrickle.errors import SessionWarning, StateError, UsageError
+from pgtrickle.errors import ColumnsWarning, SessionWarning, StateError, UsageError
 from pgtrickle.refresh import circle, circle_rules, define, dropped
 from pgtrickle.refresh.account import OTHER_GROUP, UNDER_WAY
 from pgtrickle.refresh.decide import Action
@@ -199,7 +199,7 @@ class Trickle:
         from pgtrickle.scheduler import dag  # here: graphs are loaded only where one is asked for
 
         before = dag.read(self._connection)
-        define.redefine(
+        fitted = define.redefine(
             self._connection,
             stream,
             settings=self.settings,
@@ -211,9 +211,19 @@ class Trickle:
         relids = [source.source_relid for source in sources]
         if not self.settings.allow_circular:
             before.require_no_cycle(stream.pgt_id, relids)
-            return
-        after = before.with_sources(stream.pgt_id, relids)
-        self._require_monotone(stream, next((part for part in after.circles if stream.pgt_id in part), ()))
+        else:
+            after = before.with_sources(stream.pgt_id, relids)
+            circle_ids = next((part for part in after.circles if stream.pgt_id in part), ())
+            if circle_ids and fitted.other_columns:
+                raise circle_rules.other_columns(str(stream))
+            self._require_monotone(circle_ids)
+        self._tell_of_losses(stream, fitted.lost)
+
+    def _tell_of_losses(self, stream: StreamTable, lost: Sequence[str]) -> None:
+        """What goes with columns that the table no longer has; to who asked by SQL, it is not told."""
+        if lost and not db.acts_for_another(self._connection):
+            told = f"{stream}: with the columns that it no longer has go {', '.join(lost)}"
+            warnings.warn(told, ColumnsWarning, stacklevel=4)
 
     def _tell_of_session(self, name: str) -> None:
         """Says what will not be as it is in the session that defines a table; `explain` says it again. To who asked by
@@ -221,11 +231,9 @@ class Trickle:
         for note in () if db.acts_for_another(self._connection) else notes(db.caller(self._connection).settings):
             warnings.warn(f"{name}: {note}", SessionWarning, stacklevel=3)
 
-    def _require_monotone(self, stream: StreamTable, circle_ids: Sequence[int]) -> None:
+    def _require_monotone(self, circle_ids: Sequence[int]) -> None:
         """Whether the circle that an altered table is now in, if any, can be refreshed."""
         members = [each for pgt_id in circle_ids if (each := catalog.by_id(self._connection, pgt_id)) is not None]
-        if any(each.pgt_id == stream.pgt_id and each.pgt_relid != stream.pgt_relid for each in members):
-            raise circle_rules.other_columns(str(stream))
         circle_rules.require_monotone([circle.member(each, define.load(self._connection, each)) for each in members])
 
     def _ask_of_diamond(self, pgt_id: int, asked: tuple[str | None, str | None]) -> None:

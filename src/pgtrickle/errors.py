@@ -74,3 +74,7 @@ class EnvironmentProblem(Error):
 
 class SessionWarning(UserWarning):
     """What a table shows is not what the session that defines it would show: a setting is not the same."""
+
+
+class ColumnsWarning(UserWarning):
+    """A stream table loses columns by `alter`, and something that was made on them goes with these: an index, a key."""

@@ -331,6 +331,25 @@ def test_another_query_of_other_columns(world: World, name: str) -> None:
     assert world.actions("d")[-1] == "DIFFERENTIAL"
 
 
+def test_a_retyped_column_is_followed_by_all_of_them(world: World) -> None:
+    with world.reader.looking():
+        world.write()
+        world.run("DROP VIEW seen CASCADE", "ALTER TABLE base ALTER COLUMN version TYPE bigint")
+        world.run("CREATE VIEW seen AS SELECT id, n, version FROM base")
+        world.trickle.alter_stream_table("a", query=QUERIES["a"])
+        world.write()
+        world.round()
+        world.round()
+    world.check()
+    kinds = "SELECT DISTINCT atttypid::regtype::text FROM pg_attribute WHERE attname IN ('version', 'direct', 'most')"
+    assert world.conn.execute(statement(f"{kinds} AND attrelid = ANY ('{{a,b,c,d}}'::regclass[])")).fetchall() == [
+        ("bigint",)
+    ]
+    world.write()
+    world.round()
+    world.check_tables()
+
+
 def test_another_query_where_a_member_is_suspended(world: World) -> None:
     """It is said that the table could not be filled, and the others stay as they were."""
     world.trickle.alter_stream_table("b", status="SUSPENDED")

@@ -65,9 +65,9 @@ def named(connection: Connection, relid: int, mode: str) -> Iterator[Table]:
 
 
 @contextmanager
-def held(connection: Connection, relid: int, storage: Storage) -> Iterator[Storage]:
+def held(connection: Connection, relid: int, storage: Storage, mode: str = "ROW EXCLUSIVE") -> Iterator[Storage]:
     """The storage under the name of the table that it is, to write its rows."""
-    with named(connection, relid, "ROW EXCLUSIVE") as table:
+    with named(connection, relid, mode) as table:
         yield replace(storage, schema=table.schema, name=table.name)
 
 

@@ -1,5 +1,5 @@
 """What the event triggers on DDL (migration 0003) need from us: the objects each stream table uses, and to be told
-which DDL is our own. Called by `writer.py` and `install.py`, and where a stream table's storage is made anew.
+which DDL is our own. Called by `writer.py` and `install.py`, and where a stream table gets other columns.
 """
 
 from __future__ import annotations
@@ -40,6 +40,18 @@ def use(conn: psycopg.Connection[Any], pgt_id: int, dependencies: Dependencies) 
         " WHERE d.shape IS NOT NULL ON CONFLICT DO NOTHING",
         (pgt_id, *([address[place] for address in addresses] for place in range(3))),
     )
+
+
+def only_of_views(conn: psycopg.Connection[Any], pgt_id: int, reason: str | None) -> bool:
+    """Whether the DDL that was noted replaced views and did no more, and `reason` tells of that."""
+    row = conn.execute(
+        "SELECT bool_and(l.objsubid = 0 AND NOT l.gone AND c.relkind = 'v'), bool_or(l.reason = %s)"
+        " FROM pgtrickle.pgt_source_ddl AS l LEFT JOIN pg_catalog.pg_class AS c"
+        "   ON l.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND c.oid = l.objid"
+        " WHERE l.pgt_id = %s",
+        (reason, pgt_id),
+    ).fetchone()
+    return row is not None and bool(row[0]) and bool(row[1])
 
 
 def forget(conn: psycopg.Connection[Any], pgt_id: int) -> None:

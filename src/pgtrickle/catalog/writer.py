@@ -183,6 +183,16 @@ def mark_reinit(conn: psycopg.Connection[Any], pgt_id: int, reason: str) -> None
     )
 
 
+def unmark_reinit(conn: psycopg.Connection[Any], pgt_id: int) -> None:
+    """What the table was marked for turned out to change nothing that it has."""
+    _update(
+        conn,
+        "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = false, reinit_reason = NULL, updated_at = now()"
+        " WHERE pgt_id = %s",
+        (pgt_id,),
+    )
+
+
 def mark_outdated(conn: psycopg.Connection[Any], pgt_id: int, reason: str) -> None:
     """The same, and the next refresh also defines the table anew: what it is built on is not what was known of it."""
     mark_reinit(conn, pgt_id, reason)

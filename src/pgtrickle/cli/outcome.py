@@ -13,6 +13,7 @@ import psycopg
 import typer
 
 from pgtrickle.errors import (
+    ColumnsWarning,
     EnvironmentProblem,
     Error,
     QueryError,
@@ -71,7 +72,7 @@ def _show_warning(
     line: object = None,
 ) -> None:
     """What is worth knowing, as a line for people; what only developers want stays as it is."""
-    if issubclass(category, SessionWarning):
+    if issubclass(category, SessionWarning | ColumnsWarning):
         typer.echo(f"note: {_one_line(str(message))}", err=True)
     else:
         typer.echo(warnings.formatwarning(message, category, filename, lineno), err=True, nl=False)

@@ -136,6 +136,8 @@ class Analysis:
     constraints: tuple[int, ...]
     reasons: tuple[Unsupported, ...]
     objects: tuple[tuple[int, int, int], ...] = ()
+    named_columns: frozenset[tuple[int, int]] = frozenset()
+    """The columns that the query itself reads, of tables and of views, by relation and number."""
 
     @property
     def normalised(self) -> str:

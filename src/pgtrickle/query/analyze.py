@@ -218,6 +218,7 @@ class _Reader:
                 pending |= nested_facts.relations - {oid}
             pending -= views.keys() | relations.keys()
         used, constraints = self._depended_on([view, *views])
+        named, _ = self._depended_on([view])
         sources = tuple(self._source(row, used, direct) for row in relations.values())
         called = self._functions(all_facts)
         secured = [row[0] for row in relations.values() if row[6] and (row[7] or row[0] not in direct)]
@@ -232,6 +233,7 @@ class _Reader:
             constraints=constraints,
             reasons=tuple(self._reasons),
             objects=objects,
+            named_columns=frozenset((oid, number) for oid, numbers in named.items() for number in numbers),
         )
 
     def _body(self, view: int) -> tuple[Body, nodetree.Facts]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
+from typing import Final
 
 from pgtrickle.model import Column, Expr, PgType, quote
 from pgtrickle.query import render
 from pgtrickle.query.expression import reference, referenced
 from pgtrickle.query.operators import Filter, InnerJoin, Operator, Project, Use
+
+_NAMES_OF_A_VIEW: Final = 1_000_000
+"""More than any view has: names of two views are never the same."""
 
 #: Answers the types of the columns of a query.
 Describe = Callable[[str], Sequence[PgType]]
@@ -20,12 +25,26 @@ class Bench:
     def __init__(self, describe: Describe) -> None:
         self._describe = describe
         self._numbers = count(1)
+        self._unused = count(1)
+        self._views = count(1)
+
+    @contextmanager
+    def of_view(self) -> Iterator[None]:
+        """Names of a view's own, so that a column that the view gains does not change what others are called."""
+        outside, self._numbers = self._numbers, count(next(self._views) * _NAMES_OF_A_VIEW + 1)
+        yield
+        self._numbers = outside
 
     def name(self) -> str:
         return f"c{next(self._numbers)}"
 
     def column(self, type: PgType, label: str = "") -> Column:
         return Column(self.name(), type, label)
+
+    def unused(self, type: PgType, label: str = "") -> Column:
+        """A column that nothing reads, which does not count: what the others are called, in state tables too, does not
+        depend on the columns that a table has besides."""
+        return Column(f"u{next(self._unused)}", type, label)
 
     def types(self, operator: Operator, expressions: Sequence[Expr]) -> list[PgType]:
         """The types of expressions (or aggregate calls) over an operator's columns."""

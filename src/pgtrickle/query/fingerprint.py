@@ -1,12 +1,13 @@
 """A hash of what a compiled query depends on, to notice DDL since: one catalog query, cheap enough for each refresh.
 
-    core . options . rows . files . names        each a hash
+    core . options . rows . files . views . names        each a hash
 
 `core` is what the answer depends on. The others tell DDL that was undone: two columns may have swapped names for a
 while, or all values been rewritten under the same type, and only the transaction that last touched a column's row in
 the catalog shows it (`rows`). That row changes by harmless DDL too (SET NOT NULL, SET STATISTICS, GRANT), which shows
 in `options`; `files` are those the tables are stored in, which VACUUM FULL changes and nothing else with it. `names`
-are functions, operators and casts beside those in use: with another of these, a name may mean something else.
+are functions, operators and casts beside those in use: with another of these, a name may mean something else. `views`
+are the texts of those below: one that was replaced may answer as before (`refresh/define.py`).
 
 Called by the refresh plan with the `Dependencies` that were stored when the query was compiled.
 """
@@ -61,7 +62,8 @@ WITH RECURSIVE source AS (
     UNION ALL
     SELECT 'files', jsonb_build_array(t.oid, f.relfilenode) FROM tree t JOIN pg_catalog.pg_class f ON f.oid = t.oid
     UNION ALL
-    SELECT 'core', jsonb_build_array('object', o.classid, o.objid, o.objsubid, o.name, o.type, o.definition)
+    SELECT CASE WHEN o.classid = 'pg_catalog.pg_class'::regclass THEN 'views' ELSE 'core' END,
+           jsonb_build_array('object', o.classid, o.objid, o.objsubid, o.name, o.type, o.definition)
     FROM pgtrickle.object_shapes(%%(classes)s::oid[], %%(objects)s::oid[], %%(parts)s::int[]) o
     UNION ALL
     SELECT 'names', pgtrickle.object_names(%%(classes)s::oid[], %%(objects)s::oid[])
@@ -85,7 +87,8 @@ WITH RECURSIVE source AS (
     SELECT part, md5(string_agg(md5(text::text), '' ORDER BY md5(text::text))) AS hash FROM line GROUP BY part
 )
 SELECT string_agg(coalesce(h.hash, ''), '.' ORDER BY p.place)
-FROM unnest('{core,options,rows,files,names}'::text[]) WITH ORDINALITY p(part, place) LEFT JOIN hashed h USING (part)
+FROM unnest('{core,options,rows,files,views,names}'::text[]) WITH ORDINALITY p(part, place)
+LEFT JOIN hashed h USING (part)
 """
 
 
@@ -112,8 +115,19 @@ def fingerprint(conn: psycopg.Connection[Any], dependencies: Dependencies) -> st
 
 def still_holds(stored: str | None, found: str) -> bool:
     """Whether a plan made when the fingerprint was `stored` still holds, now that it is `found`, names aside."""
-    if stored == found:
-        return True
+    return stored == found or (_holds_below_views(stored, found) and _views(stored) == _views(found))
+
+
+def only_views_changed(stored: str | None, found: str) -> bool:
+    """Whether all that a plan depends on is as it was, but for views that were replaced."""
+    return same_names(stored, found) and _holds_below_views(stored, found) and _views(stored) != _views(found)
+
+
+def _views(fingerprint: str | None) -> list[str]:
+    return (fingerprint or "").split(".")[4:5]
+
+
+def _holds_below_views(stored: str | None, found: str) -> bool:
     before, now = (stored or "").split("."), found.split(".")
     if len(before) != len(now) or before[0] != now[0]:
         return False

@@ -231,7 +231,9 @@ class FromClause(ForEach):
         if isinstance(source, InlinedView):
             return self._shared(source, lambda: self._view(source))
         columns = tuple(
-            self._bench.column(attribute.type, f"{node.alias_or_name}.{attribute.name}")
+            (self._bench.column if attribute.number in source.used else self._bench.unused)(
+                attribute.type, f"{node.alias_or_name}.{attribute.name}"
+            )
             for attribute in source.attributes
         )
         attributes = tuple(attribute.name for attribute in source.attributes)
@@ -240,7 +242,8 @@ class FromClause(ForEach):
 
     def _view(self, view: InlinedView) -> Rows:
         self._views.append(view.table)
-        rows = self._body(view.body)
+        with self._bench.of_view():
+            rows = self._body(view.body)
         self._views.pop()
         return rows
 

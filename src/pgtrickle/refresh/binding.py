@@ -1,18 +1,20 @@
-"""A query stays bound to the relations that it was defined on, known by oid: its text is read again only to mean these.
+"""A query stays bound to the relations and columns that it was defined on: its text is read again only to mean these.
 
     every name in the text means the relation it meant             ▶ the text as it is
-    a relation has another name, or its name another relation      ▶ PostgreSQL's own text of the query, under the
-                                                                     names that the same relations have now
+    `*`, NATURAL or a bare name would mean other columns           ▶ PostgreSQL's own text of the query, in which each
+                                                                     column is named, as it was when defined
+    a relation has another name, or its name another relation      ▶ the same, under the names that the same relations
+                                                                     have now
     a relation is gone, and something else has its name            ▶ an error, until the owner alters the query
 
-Called by `define.py` wherever a registered query is compiled again. What a view reads is the view's matter: PostgreSQL
-keeps that by oid itself.
+So a column that a source gains changes nothing, as for a view. Relations are known by oid. Called wherever a registered
+query is compiled again. What a view reads is the view's matter: PostgreSQL keeps that by oid itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
 
@@ -71,11 +73,16 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A registered query compiled, by the text and search path that mean what it was defined on."""
+    """A registered query compiled, by the text and search path that mean what it was defined on. `renamed`: the owner's
+    own text cannot mean that any more, since relations have other names. `same_columns`: those that it gives are known
+    to be those that it gave; else PostgreSQL's own text of then does not hold any more, and only the owner's is left.
+    """
 
     compiled: Compiled
     text: str
     search_path: str
+    renamed: bool = False
+    same_columns: bool = True
 
 
 def compile_bound(connection: Connection, stream: StreamTable, *, with_tree: bool = True) -> Bound:
@@ -91,13 +98,45 @@ def compile_bound(connection: Connection, stream: StreamTable, *, with_tree: boo
     )
     text, path = stream.defining_query, stream.search_path
     try:
-        return Bound(compile(text, search_path=path, check=partial(_require_known, known)), text, path)
+        now = Bound(compile(text, search_path=path, check=partial(_require_known, known)), text, path)
     except QueryError:
         if all(each.now is None or each.keeps_its_name for each in known.values()):
-            raise  # PostgreSQL's word on what is missing is the clearest
+            then = _as_defined(compile, stream, known)
+            if then is None:
+                raise  # PostgreSQL's word on what is missing is the clearest
+            return then
     except _Stranger:
         pass
+    else:
+        return _with_the_same_columns(now, compile, stream, known)
     return _under_present_names(compile, stream, known)
+
+
+def _with_the_same_columns(now: Bound, compile: Compile, stream: StreamTable, known: Mapping[int, Known]) -> Bound:
+    """The text as it is, unless it would read other columns than when it was defined, or give its own other names.
+    Where only types or functions are others by now, PostgreSQL's reading of the text counts."""
+    if now.compiled.analysis.normalised == stream.normalized_query:
+        return now
+    then = _as_defined(compile, stream, known)
+    if then is None:
+        return replace(now, same_columns=False)
+    return now if _columns(then) == _columns(now) else then
+
+
+def _as_defined(compile: Compile, stream: StreamTable, known: Mapping[int, Known]) -> Bound | None:
+    """By PostgreSQL's own text of when it was defined; None if that does not hold any more."""
+    text = stream.normalized_query
+    try:
+        compiled = compile(text, search_path=_OWN_NAMES_ONLY, check=partial(_require_known, known))
+    except (QueryError, _Stranger):
+        return None
+    return Bound(compiled, text, _OWN_NAMES_ONLY)
+
+
+def _columns(bound: Bound) -> tuple[Collection[tuple[int, int]], list[str]]:
+    """What the query itself reads, and the names of what it gives."""
+    analysis = bound.compiled.analysis
+    return analysis.named_columns, [column.name for column in analysis.columns]
 
 
 def _known(connection: Connection, pgt_id: int) -> dict[int, Known]:
@@ -139,17 +178,16 @@ def _under_present_names(compile: Compile, stream: StreamTable, known: Mapping[i
         compiled = compile(dialect.text(tree), search_path=_OWN_NAMES_ONLY, check=check)
     except _Stranger:
         raise _other_relations(stream, list(meant.values())) from None
-    return Bound(compiled, compiled.analysis.normalised, _OWN_NAMES_ONLY)
+    return Bound(compiled, compiled.analysis.normalised, _OWN_NAMES_ONLY, renamed=True)
 
 
 def _as_it_was(compile: Compile, stream: StreamTable, known: Mapping[int, Known]) -> Bound:
     """By PostgreSQL's own text: for names that only the search path gave to other relations."""
     moved = [each for each in known.values() if not each.keeps_its_name]
-    text, check = stream.normalized_query, partial(_require_known, known)
-    try:
-        return Bound(compile(text, search_path=_OWN_NAMES_ONLY, check=check), text, _OWN_NAMES_ONLY)
-    except (QueryError, _Stranger) as error:
-        raise _other_relations(stream, moved) from error
+    bound = _as_defined(compile, stream, known)
+    if bound is None:
+        raise _other_relations(stream, moved)
+    return replace(bound, renamed=True)
 
 
 def _tables(tree: exp.Expr) -> list[exp.Table]:

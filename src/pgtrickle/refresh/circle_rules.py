@@ -82,7 +82,7 @@ def require_monotone(members: Collection[Member]) -> None:
 
 
 def other_columns(title: str) -> Refused:
-    """The error for a table whose storage would have to be made anew while others of its circle read it."""
+    """The error for a table that would get other columns while others of its circle read it."""
     return Refused(
         f"{title} would get other columns in the same step that puts it in a circle",
         code="PT376",

@@ -53,10 +53,13 @@ def compare(conn: Connection, stream: StreamTable, view: sql.Composable, share: 
 
 def _differences(conn: Connection, stream: StreamTable, share: Share | None) -> Differences:
     expected = _columns(conn, stream, None)
-    stored = _columns(conn, stream, stream.pgt_relid)
-    if [type_ for _, type_ in expected] != [type_ for _, type_ in stored]:
+    types = dict(_columns(conn, stream, stream.pgt_relid))
+    stored = [(name, types.get(name)) for name, _ in expected]  # an altered table may have them in another order
+    if stored != expected:
         raise StateError(
-            f"{stream} has columns of other types than its query", code="PT348", hint="Alter it with its query."
+            f"{stream} has columns of other types than its query",
+            code="PT348",
+            hint="Refresh it, or alter it with its query.",
         )
     names = [sql.Identifier(f"c{place}") for place in range(len(stored))]
     both = sql.SQL("{} UNION ALL {}").format(

@@ -22,17 +22,18 @@ from pgtrickle.catalog.names import parse_name, qualify
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.catalog.writer import Definition
 from pgtrickle.config import Settings
-from pgtrickle.db import Caller, Connection, caller, execute
+from pgtrickle.db import Caller, Connection, caller
 from pgtrickle.errors import QueryError, StateError, Unsupported, UsageError
 from pgtrickle.fence import Fence, fenced
 from pgtrickle.model import OWN_SCHEMAS, Table, quote
 from pgtrickle.postgres.aggregate import state_columns
 from pgtrickle.query import meaning
+from pgtrickle.query.analysis import OutputColumn
 from pgtrickle.query.compile import Compiled, compile_query
-from pgtrickle.query.fingerprint import fingerprint
+from pgtrickle.query.fingerprint import fingerprint, only_views_changed
 from pgtrickle.query.operators import Aggregate, walk
+from pgtrickle.refresh import reshape
 from pgtrickle.refresh.binding import compile_bound
-from pgtrickle.refresh.circle_rules import other_columns
 from pgtrickle.refresh.failure import DefinitionProblem
 from pgtrickle.refresh.lock import wait_for_refresh
 from pgtrickle.refresh.prepared import Prepared, joined_aggregates, prepare
@@ -114,19 +115,23 @@ def redefine(
     refresh_mode: str | None = None,
     locked: bool = False,
     fence: Fence | None = None,
-) -> None:
-    """Defines the table anew, on another query or mode or on changed sources; its next refresh is from scratch.
-    `locked`: the caller is a refresh of the table, and has its lock."""
+) -> reshape.Fitted:
+    """Defines the table anew, on another query or mode or on changed sources; its next refresh is from scratch, and
+    gives the table the columns of the query. `locked`: the caller is a refresh of the table, and has its lock."""
     with fenced(connection, fence):
         _require_compatible(refresh_mode, stream.requested_cdc_mode)
         if not locked:
             wait_for_refresh(connection, stream.pgt_id, str(stream))
         serving.require(connection, stream)
         asked = refresh_mode or stream.refresh_mode
+        may_change = True
         if query is None:
             _require_mode(asked)
             bound = compile_bound(connection, stream, with_tree=asked != "FULL")
-            text, who = bound.text, Caller(bound.search_path, stream.settings)
+            text, who = stream.defining_query, Caller(stream.search_path, stream.settings)
+            if bound.renamed:
+                text, who = bound.text, Caller(bound.search_path, stream.settings)
+            may_change = bound.same_columns
             compiled, mode = _with_mode(connection, bound.compiled, asked)
         else:
             text, who = query, _defining(connection)
@@ -137,12 +142,48 @@ def redefine(
         before = [dependency.source_relid for dependency in catalog.dependencies(connection, stream.pgt_id)]
         for other in catalog.circle(connection, stream.pgt_id):  # in a circle they keep no state to go on from
             record.mark_reinit(connection, other, f"{stream}, which it was in a circle with, was defined anew")
-        _fit_storage(connection, stream, prepared, may_change=query is not None)
+        fitted = reshape.fit(connection, stream, prepared, may_change=may_change)
         state.drop(connection, stream.pgt_id)
         record.redefine(connection, stream.pgt_id, _definition(connection, text, who, compiled, mode))
         record.mark_reinit(connection, stream.pgt_id, reason)
         _build(connection, prepared, mode, settings)
         triggers.detach_all(connection, before)
+        if fitted.other_columns and query is None and catalog.circle(connection, stream.pgt_id):
+            raise DefinitionProblem(
+                f"a source changed so that {stream}, which is in a circle, would have columns of other types",
+                code="PT441",
+                hint="cast these columns in its query to the types that they had",
+            )
+    return fitted
+
+
+def take_up_views(
+    connection: Connection, stream: StreamTable, before: Prepared, *, settings: Settings, fence: Fence | None
+) -> bool:
+    """Defines the table anew on views that were replaced, if the query reads the same through them, by a column more,
+    say: nothing is to be computed. False if that cannot be told. `before` is as it was compiled until then."""
+    if not stream.is_populated or before.compiled.tree is None:
+        return False
+    if stream.needs_reinit and not ddl.only_of_views(connection, stream.pgt_id, stream.reinit_reason):
+        return False
+    with fenced(connection, fence):
+        found = fingerprint(connection, before.compiled.analysis.dependencies)
+        if not only_views_changed(stream.source_fingerprint, found):
+            return False
+        serving.require(connection, stream)
+        compiled = compile_bound(connection, stream).compiled
+        if repr(compiled.tree) != repr(before.compiled.tree) or compiled.analysis.columns != _outputs(before):
+            return False
+        text, who = stream.defining_query, Caller(stream.search_path, stream.settings)
+        mode = Mode(stream.refresh_mode, stream.effective_mode, stream.mode_reason)
+        record.redefine(connection, stream.pgt_id, _definition(connection, text, who, compiled, mode))
+        record.unmark_reinit(connection, stream.pgt_id)
+        triggers.attach_all(connection, _columns_used(compiled), trigger_mode=settings.cdc_trigger_mode)
+    return True
+
+
+def _outputs(prepared: Prepared) -> tuple[OutputColumn, ...]:
+    return prepared.compiled.analysis.columns
 
 
 def ask_for(connection: Connection, stream: StreamTable, cdc_mode: str, settings: Settings) -> None:
@@ -353,62 +394,6 @@ def _defining(connection: Connection) -> Caller:
     """Who defines a table: by this path and these settings its query is read, now and later."""
     who = caller(connection)
     return replace(who, settings=meaning.settings_of(connection, who))
-
-
-def _fit_storage(connection: Connection, stream: StreamTable, prepared: Prepared, *, may_change: bool) -> None:
-    """Gives the storage the query's columns; only a new query may change them."""
-    if _has_columns(connection, stream, prepared):
-        return
-    if not may_change:
-        raise DefinitionProblem(
-            f"a source changed so that {stream} would have other columns",
-            code="PT324",
-            hint="alter the stream table with its query to take the new columns",
-        )
-    if any(table.oid == stream.pgt_relid for table in prepared.sources):
-        raise other_columns(str(stream))
-    place = storage.locked(connection, stream.pgt_relid, "ACCESS EXCLUSIVE")
-    if place is None:
-        raise storage.dropped(stream)
-    acl = _grants(connection, place)
-    ddl.announce_own(connection)  # who reads the table finds the new one at its next refresh
-    _drop_storage(connection, stream, cascade=False)
-    merge.create(connection, replace(prepared.storage, schema=place.schema, name=place.name))
-    table = _table(connection, place.schema, place.name)
-    for grant in acl:
-        execute(connection, grant)
-    record.set_storage(connection, stream.pgt_id, table.oid)
-    _move_readers(connection, stream, table.oid)
-
-
-def _move_readers(connection: Connection, stream: StreamTable, relid: int) -> None:
-    """Those that read the table read the new one, and stay in one group with it; they are computed anew."""
-    for reader in catalog.consumers_of(connection, stream.pgt_relid):
-        record.mark_reinit(connection, reader.pgt_id, f"{stream}, which it reads, has other columns")
-    record.move_dependencies(connection, stream.pgt_relid, relid)
-    triggers.detach_all(connection, [stream.pgt_relid])
-
-
-def _has_columns(connection: Connection, stream: StreamTable, prepared: Prepared) -> bool:
-    with connection.transaction(force_rollback=True):
-        execute(connection, "SET LOCAL search_path = pg_catalog, pg_temp")  # as when the query's types were named
-        rows = connection.execute(
-            "SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a "
-            "WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
-            (stream.pgt_relid,),
-        ).fetchall()
-    return rows == [(column.name, column.type.name) for column in prepared.storage.columns]
-
-
-def _grants(connection: Connection, table: Table) -> list[str]:
-    """The statements that give the present readers of the table their rights again."""
-    rows = connection.execute(
-        "SELECT e.privilege_type,"
-        " CASE WHEN e.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(e.grantee)) END "
-        "FROM pg_class AS c, aclexplode(c.relacl) AS e WHERE c.oid = %s AND e.grantee <> c.relowner",
-        (table.oid,),
-    ).fetchall()
-    return [f"GRANT {privilege} ON {table.qualified} TO {grantee}" for privilege, grantee in rows]
 
 
 def _drop_storage(connection: Connection, stream: StreamTable, *, cascade: bool) -> None:

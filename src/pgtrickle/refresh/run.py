@@ -28,8 +28,9 @@ from pgtrickle.refresh.underway import Refresh
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CompiledTables: TypeAlias = dict[int, tuple[str, Prepared]]
-"""Stream tables made ready, by id, each with the version of the definition it was compiled for."""
+CompiledTables: TypeAlias = dict[int, tuple[str, Prepared, Prepared]]
+"""Stream tables made ready, by id, each with the version of the definition it was compiled for, and as it was first
+compiled since it was defined: what it reads may have changed after that."""
 
 
 @dataclass(slots=True)
@@ -102,8 +103,14 @@ class Refresher:
         with aside.transaction():
             db.execute(aside, f"SET LOCAL lock_timeout = '{db.LOCK_TIMEOUT}'")  # someone may hold a source for long
             prepared = load(aside, stream)
-        self.compiled[stream.pgt_id] = (_version(stream), prepared)
+        self.compiled[stream.pgt_id] = (_version(stream), prepared, self.first(stream) or prepared)
         return prepared
+
+    def first(self, stream: StreamTable) -> Prepared | None:
+        """The stream table as it was first compiled here for its present definition."""
+        found = self.compiled.get(stream.pgt_id)
+        same = found is not None and found[0].startswith(f"{stream.source_fingerprint}/")
+        return found[2] if found is not None and same else None
 
     @property
     def backend_pids(self) -> tuple[int, ...]:

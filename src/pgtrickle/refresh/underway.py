@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import psycopg
 
@@ -29,18 +29,18 @@ from pgtrickle.model import Table
 from pgtrickle.physical.facts import Facts
 from pgtrickle.physical.flow import Place
 from pgtrickle.physical.parts import Changed, Inseparable, Part
-from pgtrickle.query.analyze import analyze
 from pgtrickle.query.fingerprint import fingerprint, same_names, still_holds
 from pgtrickle.query.shadow import NotShadowed
 from pgtrickle.refresh import facts as ask
+from pgtrickle.refresh import reshape
 from pgtrickle.refresh.account import OTHER_GROUP, Account, notify
+from pgtrickle.refresh.binding import compile_bound
 from pgtrickle.refresh.decide import Action, Circumstances, Decision, SourceChanges, decide
-from pgtrickle.refresh.define import redefine
+from pgtrickle.refresh.define import redefine, take_up_views
 from pgtrickle.refresh.evaluator import Evaluator
 from pgtrickle.refresh.failure import ValueProblem, as_ours, is_known, known_failures
 from pgtrickle.refresh.group import Group, sources_of
 from pgtrickle.refresh.on_postgres import OnPostgres
-from pgtrickle.refresh.owners import confirmed
 from pgtrickle.refresh.plan import is_small, plan_delta, plan_full, result_columns
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.result import RefreshResult
@@ -179,6 +179,9 @@ class Refresh(Account):
     def _redefine(self, stream: StreamTable, reason: str) -> None:
         why = stream.reinit_reason or reason  # what DDL was noted says more than a fingerprint
         settings, fence = self.owner.settings, self.owner.fence
+        before = self.owner.first(stream)
+        if before is not None and take_up_views(self.connections.aside, stream, before, settings=settings, fence=fence):
+            return
         redefine(self.connections.aside, stream, settings=settings, reason=why, locked=True, fence=fence)
 
     def require_in_tick(self, stream: StreamTable) -> None:
@@ -247,8 +250,7 @@ class Refresh(Account):
         aside = self.connections.aside
         with aside.transaction():
             db.execute(aside, f"SET LOCAL lock_timeout = '{db.LOCK_TIMEOUT}'")  # whoever waits for us is in our way
-            accept = confirmed(aside, stream)
-            again = analyze(aside, stream.defining_query, search_path=stream.search_path, accept=accept)
+            again = compile_bound(aside, stream, with_tree=False).compiled.analysis
         return again.dependencies != prepared.compiled.analysis.dependencies
 
     @contextmanager
@@ -351,6 +353,8 @@ class Refresh(Account):
         self.connections.use_settings(prepared.settings)
         facts = facts if facts.tables else self._facts(prepared, facts.changes)
         whole = decision.action is not Action.DIFFERENTIAL
+        if whole and self.group is not None:
+            self._reshape_for_readers(stream, prepared)
         changed = Changed(frozenset()) if whole else self._changed(window, facts)
         upstream = self._upstream(prepared) if whole else AS_THEY_ARE
         try:
@@ -374,10 +378,7 @@ class Refresh(Account):
                 if upstream is not AS_THEY_ARE:
                     self._require_as_seen(prepared)
                 self.lap("spark")
-                apply = merge.replace if whole else merge.apply_delta
-                with storage.held(writer, stream.pgt_relid, prepared.storage) as target:
-                    serving.require(writer, stream)  # under the lock: no one gives it away before the commit
-                    applied = apply(writer, target, relation, result_columns(prepared))
+                applied = self._apply(stream, prepared, relation, whole=whole)
                 self.lap("apply")
                 until = self.group.until() if whole and self.group and prepared.upstream else None
                 upstream_frontier = until if whole else window.end_beyond
@@ -393,6 +394,28 @@ class Refresh(Account):
             if self.group is None:
                 self.drop_staging()
         return result
+
+    def _apply(self, stream: StreamTable, prepared: Prepared, relation: str, *, whole: bool) -> merge.Applied:
+        """Writes the rows, to the columns that the query has now."""
+        writer, relid = self.connections.writer, stream.pgt_relid
+        apply = merge.replace if whole else merge.apply_delta
+        other_columns = whole and reshape.needed(writer, relid, prepared.storage.columns).needed
+        mode = "ACCESS EXCLUSIVE" if other_columns else "ROW EXCLUSIVE"
+        with storage.held(writer, relid, prepared.storage, mode) as target:
+            serving.require(writer, stream)  # under the lock: no one gives it away before the commit
+            emptied = reshape.carry_out(writer, relid, str(stream), target) if other_columns else 0
+            applied = apply(writer, target, relation, result_columns(prepared))
+            return replace(applied, deleted=applied.deleted + emptied)
+
+    def _reshape_for_readers(self, stream: StreamTable, prepared: Prepared) -> None:
+        """Others of the group were compiled on the columns that the table has, and are refreshed in the same
+        transaction: so it gets its new ones before, and they are defined anew on these."""
+        aside = self.connections.aside
+        if not catalog.consumers_of(aside, stream.pgt_relid):
+            return
+        if reshape.needed(aside, stream.pgt_relid, prepared.storage.columns).needed:
+            reshape.reshape_now(aside, stream, prepared.storage)
+            raise NotInTick(self.pgt_id, "it has other columns by now")
 
     def _require_as_seen(self, prepared: Prepared) -> None:
         """Stream tables were read as they are now: those outside must still be as the others of the group see them."""

@@ -1,4 +1,5 @@
 """Compares a stream table with its query as PostgreSQL itself evaluates it: the user's own text, nothing of our trees.
+Where that would mean other columns or relations than when it was defined, PostgreSQL's own text of then (`binding.py`).
 
     nothing pending                ▶ the text over the sources as they are
     changes pending                ▶ the text over the sources as they were (`earlier.py`)
@@ -31,7 +32,7 @@ from pgtrickle.query.analyze import analyze
 from pgtrickle.query.fingerprint import fingerprint, still_holds
 from pgtrickle.query.scratch import Scratch
 from pgtrickle.query.shadow import NotShadowed
-from pgtrickle.refresh.binding import compile_bound
+from pgtrickle.refresh.binding import Bound, compile_bound
 from pgtrickle.refresh.comparison import Differences, Share, compare
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.decide import Action
@@ -91,19 +92,20 @@ def verify(connections: Connections, stream: StreamTable, patience_s: float, ref
     """Counts the differing rows; one consistent view of everything. Waits for the decoder as a refresh does."""
     if stream.owner is None:
         raise storage.dropped(stream)
-    outdated = _is_outdated(connections.aside, stream)
+    meant = _meant(connections.aside, stream)
     if stream.effective_mode == "FULL" or not stream.is_populated:
         with _transaction(connections, stream):
-            return _answer(stream, _evaluated(connections.reader, stream), AT_PRESENT)
-    if outdated:
+            return _answer(stream, _evaluated(connections.reader, stream, meant), AT_PRESENT)
+    if _is_outdated(connections.aside, stream, meant):
         return _after_refresh(connections, stream, patience_s, refresh, "what it depends on was altered since")
     try:
-        return _at_its_snapshot(connections, stream)
+        return _at_its_snapshot(connections, stream, meant)
     except _TakesPatience:  # no refresh may clean away what we wait for
         with connections.writer.transaction():
             wait_for_refresh(connections.writer, stream.pgt_id, str(stream))
             try:
-                return _at_its_snapshot(connections, _read(connections, stream), patience_s)
+                stream = _read(connections, stream)
+                return _at_its_snapshot(connections, stream, _meant(connections.aside, stream), patience_s)
             except _UnknownThen as unknown:
                 reason = str(unknown)
     except _UnknownThen as unknown:
@@ -111,25 +113,31 @@ def verify(connections: Connections, stream: StreamTable, patience_s: float, ref
     return _after_refresh(connections, stream, patience_s, refresh, reason)
 
 
-def _is_outdated(aside: Connection, stream: StreamTable) -> bool:
-    """Whether the query means something else than when it was last defined. Raises WaitsForOwner, before anything of
-    it is evaluated, if that is by another's hand."""
+def _meant(aside: Connection, stream: StreamTable) -> Bound:
+    """The query by the text that means what it was defined on. Raises WaitsForOwner, before anything of it is
+    evaluated, if it means something else by another's hand."""
     serving.require(aside, stream)
     with aside.transaction():
         db.execute(aside, f"SET LOCAL lock_timeout = '{db.LOCK_TIMEOUT}'")
-        analysis = compile_bound(aside, stream, with_tree=False).compiled.analysis
-        if stream.source_fingerprint is None:  # marked to be defined again for its rows, which are to be compared
-            return False
-        return not still_holds(stream.source_fingerprint, fingerprint(aside, analysis.dependencies))
+        return compile_bound(aside, stream, with_tree=False)
+
+
+def _is_outdated(aside: Connection, stream: StreamTable, meant: Bound) -> bool:
+    """Whether the query means something else than when it was last defined."""
+    if stream.source_fingerprint is None:  # marked to be defined again for its rows, which are to be compared
+        return False
+    found = fingerprint(aside, meant.compiled.analysis.dependencies)
+    return not still_holds(stream.source_fingerprint, found)
 
 
 def sampled(connections: Connections, stream: StreamTable, share: Share, timeout_s: float) -> Verification | None:
     """Compares a share of the rows, and all if that differs; None if it cannot be known for now. Waits for nothing and
     refreshes nothing. The query is evaluated as a whole, within the time given (psycopg.errors.QueryCanceled)."""
-    if _is_outdated(connections.aside, stream):
+    meant = _meant(connections.aside, stream)
+    if _is_outdated(connections.aside, stream, meant):
         return None
     try:
-        return _at_its_snapshot(connections, stream, share=share, timeout_s=timeout_s)
+        return _at_its_snapshot(connections, stream, meant, share=share, timeout_s=timeout_s)
     except (_TakesPatience, _UnknownThen):
         return None
 
@@ -137,6 +145,7 @@ def sampled(connections: Connections, stream: StreamTable, share: Share, timeout
 def _at_its_snapshot(
     connections: Connections,
     stream: StreamTable,
+    meant: Bound,
     patience_s: float | None = None,
     *,
     share: Share | None = None,
@@ -147,8 +156,8 @@ def _at_its_snapshot(
         reader.execute("SELECT set_config('statement_timeout', %s, true)", (f"{round(timeout_s * 1000)}ms",))
         changed = _changed(connections, stream, window)
         if not changed:
-            return _answer(stream, _evaluated(reader, stream, share), AT_ITS_SNAPSHOT)
-        analysis = analyze(reader, stream.defining_query, search_path=stream.search_path, settings=stream.settings)
+            return _answer(stream, _evaluated(reader, stream, meant, share), AT_ITS_SNAPSHOT)
+        analysis = analyze(reader, meant.text, search_path=meant.search_path, settings=stream.settings)
         try:
             view = as_they_were(reader, analysis, window, changed)
         except NotShadowed as problem:
@@ -166,13 +175,14 @@ def _after_refresh(
         if result.action is Action.SKIP:
             raise _incomparable(stream, f"{reason}, and it cannot be refreshed: {result.reason}")
         stream = _read(connections, stream)
+        meant = _meant(connections.aside, stream)
         with _transaction(connections, stream), _window(connections, stream, patience_s) as window:
             try:
                 settled = not _changed(connections, stream, window)
             except _UnknownThen:
                 settled = False
             if settled:
-                return _answer(stream, _evaluated(connections.reader, stream), AFTER_REFRESH)
+                return _answer(stream, _evaluated(connections.reader, stream, meant), AFTER_REFRESH)
     raise _incomparable(stream, f"{reason}, and its sources keep changing")
 
 
@@ -276,13 +286,13 @@ def _require_captured(connections: Connections, stream: StreamTable, missed: Col
         )
 
 
-def _evaluated(reader: Connection, stream: StreamTable, share: Share | None = None) -> Differences:
-    """Against the user's own text, as PostgreSQL reads it under the path it was given with."""
+def _evaluated(reader: Connection, stream: StreamTable, meant: Bound, share: Share | None = None) -> Differences:
+    """Against the query's text, as PostgreSQL reads it under the path it was given with."""
     with reader.transaction():
         place = Scratch(reader)
         before = place.search_path()
-        place.use_search_path(stream.search_path)
-        place.define(stream.defining_query, _VIEW)
+        place.use_search_path(meant.search_path)
+        place.define(meant.text, _VIEW)
         place.use_search_path(before)
     return compare(reader, stream, sql.Identifier("pg_temp", _VIEW), share)
 
