@@ -32,6 +32,9 @@ Query = Annotated[str, typer.Option("--query", help="The defining SELECT, or @FI
 OptionalQuery = Annotated[str | None, typer.Option("--query", help="A SELECT, or @FILE (@- is stdin).")]
 OptionalName = Annotated[str | None, typer.Argument(help="The stream table, with or without its schema.")]
 EveryTable = Annotated[bool, typer.Option("--all", help="All stream tables, each after those that it reads.")]
+Here = Annotated[
+    bool, typer.Option("--here", help="Do the work in this process, even if a service runs that would do it.")
+]
 Json: TypeAlias = dict[str, object]
 
 
@@ -51,16 +54,20 @@ def create(
     or_replace: Annotated[
         bool, typer.Option("--or-replace", help="Alter a stream table of that name to be as given.")
     ] = False,
+    here: Here = False,
     as_json: AsJson = False,
 ) -> None:
-    """Create a stream table and populate it. If that fails, nothing is left behind."""
+    """Create a stream table and populate it. If that fails, nothing is left behind.
+
+    A service that runs does the work, if it serves this login; else this process starts Spark for it.
+    """
     with reported():
         text = query_text(query)
         if if_not_exists and or_replace:
             raise UsageError(
                 "--if-not-exists and --or-replace exclude each other", code="PT033", hint="give one of them"
             )
-    with target(context).trickle(f"creating {name}", install_catalog=True) as trickle:
+    with target(context).worker(f"creating {name}", here=here, install_catalog=True) as trickle:
         existed = trickle.exists(name)
         if not (existed and if_not_exists):
             create = trickle.create_or_replace_stream_table if or_replace else trickle.create_stream_table
@@ -99,9 +106,13 @@ def alter(
     cdc_mode: OptionalCdcMode = None,
     diamond_consistency: Consistency = None,
     diamond_schedule_policy: Policy = None,
+    here: Here = False,
     as_json: AsJson = False,
 ) -> None:
-    """Change a stream table; a new query takes effect at once."""
+    """Change a stream table; a new query takes effect at once.
+
+    A service that runs computes the new query, if it serves this login; else this process starts Spark for it.
+    """
     given = {
         "schedule": schedule,
         "refresh_mode": refresh_mode,
@@ -120,7 +131,7 @@ def alter(
                 code="PT031",
                 hint="give --query, --schedule, --refresh-mode, --status, --cdc-mode or one of --diamond-…",
             )
-    with target(context).trickle(f"altering {name}") as trickle:
+    with target(context).worker(f"altering {name}", here=here) as trickle:
         trickle.alter_stream_table(name, **changes)
         stream = trickle.status(name)[0]
     if as_json:
@@ -150,12 +161,16 @@ def refresh(
     name: OptionalName = None,
     full: Annotated[bool, typer.Option("--full", help="Compute it from scratch.")] = False,
     every: EveryTable = False,
+    here: Here = False,
     as_json: AsJson = False,
 ) -> None:
-    """Bring a stream table up to date now, or all of them; exit 1 if a refresh was skipped."""
+    """Bring a stream table up to date now, or all of them; exit 1 if a refresh was skipped.
+
+    A service that runs does the work, if it serves the table's owner; else this process starts Spark for it.
+    """
     with reported():
         _require_one(name, every=every)
-    with target(context).trickle(f"refreshing {name or 'all'}") as trickle:
+    with target(context).worker(f"refreshing {name or 'all'}", here=here) as trickle:
         names = [name] if name is not None else [str(stream) for stream in trickle.in_order()]
         done = [(trickle.refresh_stream_table(each, full=full), trickle.status(each)[0]) for each in names]
     if as_json:
