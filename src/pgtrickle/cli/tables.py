@@ -35,6 +35,7 @@ EveryTable = Annotated[bool, typer.Option("--all", help="All stream tables, each
 Here = Annotated[
     bool, typer.Option("--here", help="Do the work in this process, even if a service runs that would do it.")
 ]
+NOT_FILLED = "not filled yet: the service fills it when it is first due, `pgtrickle refresh --full` does now"
 Json: TypeAlias = dict[str, object]
 
 
@@ -45,7 +46,9 @@ def create(
     schedule: Annotated[str, typer.Option(help="5s, 1h30m, a cron expression, or calculated.")] = "1m",
     refresh_mode: Mode = RefreshMode.AUTO,
     cdc_mode: OptionalCdcMode = None,
-    initialize: Annotated[bool, typer.Option("--initialize/--no-initialize", help="Populate it now, or later.")] = True,
+    initialize: Annotated[
+        bool, typer.Option("--initialize/--no-initialize", help="Fill it now, or let the service do it when it is due.")
+    ] = True,
     diamond_consistency: Consistency = None,
     diamond_schedule_policy: Policy = None,
     if_not_exists: Annotated[
@@ -93,7 +96,7 @@ def create(
     typer.echo(f"created {stream}, maintained by {stream.effective_mode} refreshes")
     if stream.mode_reason and stream.refresh_mode != stream.effective_mode:
         typer.echo(f"because {stream.mode_reason}")
-    typer.echo("not populated yet" if result is None else _sentence(result))
+    typer.echo(NOT_FILLED if result is None else _sentence(result))
 
 
 def alter(

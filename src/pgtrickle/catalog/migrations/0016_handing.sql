@@ -70,3 +70,25 @@ BEGIN
         'name', pgtrickle.check_own_name(name), 'full', CASE WHEN "full" THEN true END)));
 END
 $$;
+
+-- Tables that were made without rows are filled by the service when they are first due.
+ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN fill_when_due boolean NOT NULL DEFAULT false;
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.fill_when_due IS
+    'Made with initialize => false: the service fills it when it is first due. Otherwise its maker does.';
+UPDATE pgtrickle.pgt_stream_tables SET fill_when_due = true WHERE NOT is_populated;
+
+-- Stream tables that were never filled, with what will become of each; not those that are being filled now.
+CREATE FUNCTION pgtrickle.unfilled_tables() RETURNS TABLE (pgt_id bigint, name text, severity text, detail text)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT t.pgt_id, format('%I.%I', p.pgt_schema, p.pgt_name), 'WARN',
+           format('%I.%I was never filled: ', p.pgt_schema, p.pgt_name)
+           || CASE WHEN t.status = 'SUSPENDED' THEN 'it is suspended'
+                   WHEN NOT t.fill_when_due THEN 'whoever created it has not ended, or was stopped'
+                   WHEN t.schedule IS NULL THEN 'it has no schedule, and is filled when a table that reads it is due'
+                   ELSE format('the service fills it when it is first due (%s)', t.schedule) END
+           || format('; pgtrickle.refresh_stream_table(%L, full => true) does now',
+                     format('%I.%I', p.pgt_schema, p.pgt_name))
+    FROM pgtrickle.pgt_stream_tables AS t JOIN pgtrickle.pgt_present AS p USING (pgt_id)
+    WHERE NOT t.is_populated AND p.is_there AND NOT EXISTS (
+        SELECT FROM pgtrickle.pgt_refresh_history AS h WHERE h.pgt_id = t.pgt_id AND h.status = 'RUNNING')
+$$;
