@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psycopg
@@ -106,6 +106,8 @@ def test_errors_are_the_same_by_the_service_and_here(call: Call, shop: str) -> N
         ("create", "t", "--query", "SELECT id FROM orders", "--schedule", "soon"),
         ("create", "t", "--query", "SELECT rank() OVER (ORDER BY id) FROM orders", "--refresh-mode", "DIFFERENTIAL"),
         ("create", "nowhere.t", "--query", BIG),
+        ("create", "pgtrickle.t", "--query", BIG),
+        ("create", "t", "--query", "SELECT id FROM pgtrickle.pgt_requests"),
         ("create", "big", "--query", BIG),
         ("create", "1x", "--query", BIG),
         ("alter", "big", "--query", "SELECT id FROM nowhere"),
@@ -120,7 +122,7 @@ def test_errors_are_the_same_by_the_service_and_here(call: Call, shop: str) -> N
             assert json.loads(told.stderr) == json.loads(here.stderr), words
         told, here = call(*wrong[0]), call(*wrong[0], "--here")
         assert told.stderr == here.stderr
-    assert rows(shop, "SELECT count(*) FROM pgtrickle.pgt_requests WHERE state = 'FAILED'") == [(8,)]
+    assert rows(shop, "SELECT count(*) FROM pgtrickle.pgt_requests WHERE state = 'FAILED'") == [(10,)]
 
 
 def test_a_service_that_does_not_serve_the_login_is_not_asked(call: Call, shop: str) -> None:
@@ -169,17 +171,23 @@ def test_refreshes_are_handed_over_one_after_another(call: Call, shop: str) -> N
 
 
 def test_who_stops_waiting_leaves_the_request_to_the_service(shop: str) -> None:
+    """On a terminal, which shows meanwhile what is waited for."""
     installed(shop)
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "PGTRICKLE_DSN": shop, "TERM": "xterm", "COLUMNS": "200"}
     with leading(shop):
         command = [str(PROGRAM), "create", "big", "--query", BIG]
-        waiting = subprocess.Popen(
-            command, env={**os.environ, "PGTRICKLE_DSN": shop}, stderr=subprocess.PIPE, text=True
-        )
-        until(lambda: rows(shop, "SELECT FROM pgtrickle.pgt_requests"), "a request")
-        time.sleep(0.2)
+        waiting = subprocess.Popen(command, env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
+        os.close(theirs)
+        said = ""
+        while "creating big: waiting for the service (" not in said:
+            said += os.read(ours, 65536).decode()
         waiting.send_signal(signal.SIGINT)
-        _, said = waiting.communicate(timeout=60)
-    assert waiting.returncode == 130
+        with suppress(OSError):  # the other end is closed
+            while more := os.read(ours, 65536):
+                said += more.decode()
+        assert waiting.wait(60) == 130
+    os.close(ours)
     assert "error: PT450: interrupted; the service goes on with request 1" in said
     assert "Traceback" not in said
     assert rows(shop, "SELECT kind, state FROM pgtrickle.pgt_requests") == [("create", "PENDING")]

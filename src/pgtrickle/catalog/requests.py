@@ -24,15 +24,7 @@ from pgtrickle.errors import (
     UsageError,
 )
 
-_KINDS: Final[Mapping[str, type[Error]]] = {
-    "PT0": UsageError,
-    "PT1": QueryError,
-    "PT2": Unsupported,
-    "PT3": StateError,
-    "PT4": ServerError,
-    "PT5": EnvironmentProblem,
-}
-"""Errors by the first digit of their code."""
+_KINDS: Final = (UsageError, QueryError, Unsupported, StateError, ServerError, EnvironmentProblem)
 
 _TAKEN: Final = """
 SELECT session_user = current_user AND pgtrickle.is_taken(l.oid, c.relowner)
@@ -106,11 +98,18 @@ def progress(conn: psycopg.Connection[Any], request_id: int) -> Progress:
 def result(conn: psycopg.Connection[Any], request_id: int) -> Mapping[str, object]:
     """What a request that is done has answered; raises its error, as it was raised where it was carried out."""
     row = conn.execute(
-        "SELECT result, error_code, error, error_at, hint FROM pgtrickle.pgt_requests WHERE id = %s", (request_id,)
+        "SELECT result, error_kind, error_code, error, error_at, hint FROM pgtrickle.pgt_requests WHERE id = %s",
+        (request_id,),
     ).fetchone()
     assert row is not None
-    answer, code, error, at, hint = row
+    answer, kind, code, error, at, hint = row
     if error is not None:
         message = error.removesuffix(f" ({at})") if at else error
-        raise _KINDS.get(str(code)[:3], Error)(message, code=code, hint=hint, at=at)
+        known = next((each for each in _KINDS if each.__name__ == kind), StateError)
+        raise known(message, code=code, hint=hint, at=at)
     return answer or {}
+
+
+def kind_of(error: Error) -> str:
+    """What the catalog calls an error of ours: the kind that decides how the command line ends."""
+    return next((kind for kind in _KINDS if isinstance(error, kind)), StateError).__name__

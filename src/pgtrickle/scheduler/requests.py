@@ -27,6 +27,7 @@ from pgtrickle.answers import notes
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog.names import Name, parse_name, qualify
 from pgtrickle.catalog.reader import StreamTable
+from pgtrickle.catalog.requests import kind_of
 from pgtrickle.db import Caller, Connection, acting_for
 from pgtrickle.errors import Error, ServerError, StateError, UsageError
 from pgtrickle.fence import Fence, fenced
@@ -183,8 +184,8 @@ def _finish(conn: Connection, request: Request, executor: Executor, fence: Fence
         with fenced(conn, fence):
             conn.execute(
                 "UPDATE pgtrickle.pgt_requests SET state = 'FAILED', finished_at = clock_timestamp(),"
-                " error_code = %s, error = %s, error_at = %s, hint = %s WHERE id = %s",
-                (failure.code, _said(failure), failure.at, failure.hint, request.id),
+                " error_kind = %s, error_code = %s, error = %s, error_at = %s, hint = %s WHERE id = %s",
+                (kind_of(failure), failure.code, _said(failure), failure.at, failure.hint, request.id),
             )
         _tell("request_failed", request, failure)
         if not foreseen:

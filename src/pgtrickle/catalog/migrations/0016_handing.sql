@@ -1,7 +1,8 @@
 -- Work that is handed to the running service: by whom it would be taken, and what the one who waits for it can be told.
 
--- Where in the query the error is, as in `at` of an error in Python. `error` has it in its text as well.
-ALTER TABLE pgtrickle.pgt_requests ADD COLUMN error_at text;
+-- What kind of error it was, as Python calls it, and where in the query, by which the command line says what it would have
+-- said itself. `error` has the place in its text as well.
+ALTER TABLE pgtrickle.pgt_requests ADD COLUMN error_kind text, ADD COLUMN error_at text;
 
 -- The login roles of the running services that would take a request of one role about a stream table of another, or about
 -- a new one (NULL). The same rule as in `scheduler/requests.py`: a service must serve both, and an owner's own comes first.
