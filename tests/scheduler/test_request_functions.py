@@ -61,6 +61,8 @@ WRONG = [
     ("'t', 'SELECT pgt_id FROM pgtrickle.pgt_requests_seen'", "42P01", "PT106: relation"),
     ("'t', 'SELECT id FROM pgtrickle.pgt_requests'", "PT315", "belongs to pgtrickle itself"),
     ("'t', 'SELECT id FROM peeping'", "PT315", "belongs to pgtrickle itself"),
+    ("'t', 'SELECT id FROM stored', '1m', 'differential'", "PT204", "public.stored is a materialized view"),
+    ("'t', 'SELECT last_value FROM numbers', '1m', 'differential'", "PT206", "system relation"),
     ("'t', 'SELECT id, amount FROM orders', cdc_mode => 'wal'", "PT270", "orders cannot be captured from the WAL"),
     ("'t', 'SELECT id FROM scratch', 'calculated', 'DIFFERENTIAL', cdc_mode => 'wal'", "PT262", "cannot be captured"),
     ("'t', 'SELECT 1 AS a', diamond_consistency => 'maybe'", "PT013", "diamond consistency"),
@@ -79,6 +81,8 @@ def test_what_is_wrong_is_refused_at_once(world: World) -> None:
         "CREATE TEMPORARY TABLE mine (id int)",
         "CREATE VIEW peeping AS SELECT id FROM pgtrickle.pgt_requests",
         "CREATE UNLOGGED TABLE scratch (id int PRIMARY KEY)",
+        "CREATE MATERIALIZED VIEW stored AS SELECT id FROM orders",
+        "CREATE SEQUENCE numbers",
     )
     for arguments, code, said in WRONG:
         error = refusal(world.admin, f"{CREATE}({arguments})")
@@ -92,6 +96,7 @@ def test_what_is_wrong_is_refused_at_once(world: World) -> None:
 
 
 def test_what_is_wrong_to_alter_is_refused_at_once(world: World) -> None:
+    world.run("CREATE MATERIALIZED VIEW stored AS SELECT id FROM orders")
     with Trickle(world.dsn) as trickle:
         trickle.create_stream_table("copy", "SELECT id, amount FROM orders", initialize=False)
         trickle.create_stream_table("whole", "SELECT id, amount FROM orders", refresh_mode="FULL", initialize=False)
@@ -105,6 +110,7 @@ def test_what_is_wrong_to_alter_is_refused_at_once(world: World) -> None:
         (", query => 'SELECT nothing FROM orders'", "42703"),
         (", query => 'SELECT amount FROM orders', cdc_mode => 'wal'", "PT270"),
         (", query => 'SELECT 1 AS a; SELECT 2 AS a'", "42P11"),
+        (", query => 'SELECT id FROM stored', refresh_mode => 'DIFFERENTIAL'", "PT204"),
     ):
         error = refusal(world.admin, f"SELECT pgtrickle.alter_stream_table('copy'{arguments})")
         assert (error.sqlstate, arguments) == (code, arguments)
@@ -250,6 +256,9 @@ def test_the_callers_rights_count(world: World) -> None:
     with world.session(world.ann) as ann:
         denied = refusal(ann, f"{CREATE}('mine', 'SELECT id FROM secret')")
         assert (denied.sqlstate, "PT107" in str(denied)) == ("42501", True)
+        world.run("CREATE TABLE lent (id int)", "GRANT SELECT ON lent TO {ann}")
+        lent = refusal(ann, f"{CREATE}('mine', 'SELECT id FROM lent', refresh_mode => 'DIFFERENTIAL')")
+        assert (lent.sqlstate, "public.lent" in str(lent)) == ("PT251", True)
         wal = refusal(ann, f"{CREATE}('mine', 'SELECT id, amount FROM orders', cdc_mode => 'wal')")
         assert (wal.sqlstate, "public.orders" in str(wal)) == ("PT270", True), "she may ask, and is told"
         for call in ("alter_stream_table('totals', schedule => '5s')", "drop_stream_table('totals')"):

@@ -326,6 +326,34 @@ BEGIN
 END
 $$;
 
+-- Refuses sources whose changes can surely not be captured, for a table that is to be DIFFERENTIAL. What the caller does
+-- not own, no service owns that serves her. (On PostgreSQL's own tables no dependency is recorded: the service refuses.)
+CREATE FUNCTION pgtrickle.check_differential(sources jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    refused record;
+BEGIN
+    SELECT w.code, w.what, w.hint INTO refused
+    FROM jsonb_object_keys(sources) AS s(relid) JOIN pg_class AS c ON c.oid = s.relid::oid
+    CROSS JOIN LATERAL (VALUES
+        (1, c.relkind = 'm', 'PT204', format('%s is a materialized view: its changes cannot be captured', c.oid::regclass),
+         'Make it a stream table, query its sources, or use refresh_mode => ''FULL''.'),
+        (2, c.relkind = 'f', 'PT205', format('%s is a foreign table: it cannot be read at a snapshot', c.oid::regclass),
+         'Use refresh_mode => ''FULL''.'),
+        (3, c.relkind = 'S', 'PT206',
+         format('%s is a system relation: its changes cannot be captured', c.oid::regclass),
+         'Use refresh_mode => ''FULL''.'),
+        (4, NOT pg_has_role(c.relowner, 'USAGE'), 'PT251',
+         format('changes of %s cannot be captured: this role does not own it, so it cannot add triggers', c.oid::regclass),
+         'Ask as the owner of the table, or use refresh_mode => ''FULL''.')
+    ) AS w(place, holds, code, what, hint)
+    WHERE w.holds ORDER BY c.oid, w.place LIMIT 1;
+    IF refused.code IS NOT NULL THEN
+        PERFORM pgtrickle.refuse(refused.code, refused.what, refused.hint);
+    END IF;
+END
+$$;
+
 CREATE OR REPLACE FUNCTION pgtrickle.create_stream_table(
     name text, query text, schedule text DEFAULT '1m', refresh_mode text DEFAULT 'AUTO',
     initialize boolean DEFAULT true, diamond_consistency text DEFAULT NULL,
@@ -349,14 +377,18 @@ CREATE FUNCTION pgtrickle.check_capture(pgt_id bigint, options jsonb, sources js
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     stream pgtrickle.pgt_stream_tables;
+    reads jsonb := coalesce(sources, (SELECT jsonb_object_agg(d.source_relid::oid, to_jsonb(d.columns_used))
+                                      FROM pgtrickle.pgt_dependencies AS d WHERE d.pgt_id = $1), '{}');
 BEGIN
     SELECT t.* INTO stream FROM pgtrickle.pgt_stream_tables AS t WHERE t.pgt_id = $1;
+    IF options ->> 'refresh_mode' = 'DIFFERENTIAL'
+       OR options -> 'refresh_mode' IS NULL AND sources IS NOT NULL AND stream.refresh_mode = 'DIFFERENTIAL' THEN
+        PERFORM pgtrickle.check_differential(reads);
+    END IF;
     IF coalesce(options ->> 'cdc_mode', CASE WHEN sources IS NOT NULL THEN stream.requested_cdc_mode END) = 'wal'
        AND coalesce(options ->> 'refresh_mode', CASE WHEN sources IS NULL THEN stream.effective_mode END,
                     stream.refresh_mode, 'AUTO') <> 'FULL' THEN
-        PERFORM pgtrickle.check_wal(coalesce(sources, (
-            SELECT jsonb_object_agg(d.source_relid::oid, to_jsonb(d.columns_used))
-            FROM pgtrickle.pgt_dependencies AS d WHERE d.pgt_id = $1), '{}'));
+        PERFORM pgtrickle.check_wal(reads);
     END IF;
 END
 $$;
