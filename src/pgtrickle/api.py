@@ -95,7 +95,8 @@ class Trickle:
         diamond_consistency: str | None = None,
         diamond_schedule_policy: str | None = None,
     ) -> RefreshResult | None:
-        """Creates a stream table, and populates it unless `initialize` is false. On failure nothing is left behind."""
+        """Creates a stream table, and populates it; with `initialize` false the service does, when it is first due. On
+        failure nothing is left behind."""
         dropped.look(self._connection)
         asked = _of_diamonds(diamond_consistency, diamond_schedule_policy)
         schedule = check_schedule(schedule, self.settings.min_schedule_seconds)
@@ -108,6 +109,7 @@ class Trickle:
             schedule=schedule,
             refresh_mode=refresh_mode.upper(),
             cdc_mode=None if cdc_mode is None else _cdc_mode(cdc_mode),
+            fill_when_due=not initialize,
         )
         self._ask_of_diamond(pgt_id, asked)
         if not initialize:

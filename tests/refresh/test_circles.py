@@ -179,6 +179,10 @@ def test_two_tables_of_a_circle_are_one(world: World) -> None:
     assert right()
     assert not differing(world.conn, "meeting", "SELECT o.dst, e.dst FROM odd o JOIN even e ON e.dst = o.dst")
     assert all(found.equal for found in world.trickle.verify())
+    world.run("UPDATE pgtrickle.pgt_stream_tables SET is_populated = false WHERE pgt_name = 'hops'")
+    with pytest.raises(StateError, match=r"public\.hops, which it reads, was never filled") as refused:
+        world.refresh("odd")
+    assert refused.value.code == "PT453"
     with pytest.raises(StateError, match="reads") as refused:
         world.trickle.drop_stream_table("odd")
     assert refused.value.code == "PT303"

@@ -58,6 +58,16 @@ def test_rules(given: Circumstances, action: Action, reason: str) -> None:
     assert reason in decision.reason
 
 
+def test_what_reads_a_table_that_was_never_filled_waits() -> None:
+    early = replace(USUAL, unfilled=("public.up",), initial=True, full="asked for", populated=False)
+    skipped = decide(replace(early, by_service=True))
+    assert (skipped.action, skipped.reason) == (Action.SKIP, "public.up, which it reads, was never filled")
+    with pytest.raises(Refused, match=r"public\.up, which it reads, was never filled") as caught:
+        decide(early)
+    assert caught.value.code == "PT453"
+    assert "refresh public.up --full" in str(caught.value.hint)
+
+
 def test_differential_without_a_baseline_is_refused() -> None:
     with pytest.raises(Refused, match="no baseline") as caught:
         decide(replace(USUAL, refresh_mode="DIFFERENTIAL", populated=False))

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import threading
+from random import Random
 
 import psycopg
 import pytest
 from psycopg import sql
 
 from pgtrickle import db
+from pgtrickle.api import Trickle
 from pgtrickle.db import Connection
+from pgtrickle.errors import UsageError
+from pgtrickle.schedule import check_schedule
 from tests.scheduler.conftest import World, leading
 
 CREATE = "SELECT pgtrickle.create_stream_table"
@@ -40,6 +44,27 @@ WRONG = [
     ("'t', 'SELECT 1 AS a', '0s'", "PT011", "shorter than 1 s"),
     ("'t', 'SELECT 1 AS a', '@sometimes'", "PT012", "cron"),
     ("'t', 'SELECT 1 AS a', '* * * * !'", "PT012", "cron"),
+    ("'t', 'SELECT 1 AS a', '61 * * * *'", "PT012", "cron"),
+    ("'t', 'SELECT 1 AS a', '0 0 * foo *'", "PT012", "cron"),
+    ("'t', 'SELECT 1 AS a', '*/0 * * * *'", "PT012", "cron"),
+    ("'t', 'SELECT 1 AS a', refresh_mode => 'immediate'", "PT290", "not available yet"),
+    ("'t', 'SELECT id FROM orders; DROP TABLE orders'", "42P11", "PT101: more than one statement"),
+    ("'t', 'SELECT 1) AS q; DROP TABLE orders; --'", "42601", "PT100: syntax error"),
+    ("'t', 'DELETE FROM orders'", "42P11", "PT102: not a query a view could have"),
+    ("'t', 'DELETE FROM orders RETURNING id'", "42601", "PT102: not a query a view could have"),
+    ("'t', 'WITH d AS (DELETE FROM orders RETURNING id) SELECT * FROM d'", "0A000", "PT102: not a query"),
+    ("'t', 'SELECT id INTO made FROM orders'", "42P11", "PT102: not a query a view could have"),
+    ("'t', 'SELECT id FROM orders WHERE id = $1'", "42P02", "PT103: a defining query cannot have parameters"),
+    ("'t', 'SELECT FROM orders'", "PT112", "no columns"),
+    ("'t', 'SELECT 1 / 0 AS a'", "22012", "PT100: division by zero"),
+    ("'t', 'SELECT id FROM mine'", "PT108", "mine is temporary"),
+    ("'t', 'SELECT pgt_id FROM pgtrickle.pgt_requests_seen'", "42P01", "PT106: relation"),
+    ("'t', 'SELECT id FROM pgtrickle.pgt_requests'", "PT315", "belongs to pgtrickle itself"),
+    ("'t', 'SELECT id FROM peeping'", "PT315", "belongs to pgtrickle itself"),
+    ("'t', 'SELECT id FROM stored', '1m', 'differential'", "PT204", "public.stored is a materialized view"),
+    ("'t', 'SELECT last_value FROM numbers', '1m', 'differential'", "PT206", "system relation"),
+    ("'t', 'SELECT id, amount FROM orders', cdc_mode => 'wal'", "PT270", "orders cannot be captured from the WAL"),
+    ("'t', 'SELECT id FROM scratch', 'calculated', 'DIFFERENTIAL', cdc_mode => 'wal'", "PT262", "cannot be captured"),
     ("'t', 'SELECT 1 AS a', diamond_consistency => 'maybe'", "PT013", "diamond consistency"),
     ("'t', 'SELECT 1 AS a', diamond_schedule_policy => 'mean'", "PT014", "diamond schedule policy"),
     ("'t', E' \\n'", "PT100", "empty"),
@@ -47,20 +72,116 @@ WRONG = [
     ("'t', 'SELEC 1'", "42601", "syntax error"),
     ("'t', 'SELECT nothing FROM orders'", "42703", "nothing"),
     ("'t', 'SELECT id FROM nowhere'", "42P01", "nowhere"),
-    ("'t', 'SELECT 1 AS a, 2 AS a'", "42701", "more than once"),
+    ("'t', 'SELECT 1 AS a, 2 AS a'", "42701", 'PT104: column "a" specified more than once'),
 ]
 
 
 def test_what_is_wrong_is_refused_at_once(world: World) -> None:
+    world.run(
+        "CREATE TEMPORARY TABLE mine (id int)",
+        "CREATE VIEW peeping AS SELECT id FROM pgtrickle.pgt_requests",
+        "CREATE UNLOGGED TABLE scratch (id int PRIMARY KEY)",
+        "CREATE MATERIALIZED VIEW stored AS SELECT id FROM orders",
+        "CREATE SEQUENCE numbers",
+    )
     for arguments, code, said in WRONG:
         error = refusal(world.admin, f"{CREATE}({arguments})")
         assert (error.sqlstate, arguments) == (code, arguments)
         assert said in str(error.diag.message_primary)
-        if code.startswith("PT"):
-            assert error.diag.message_hint
+        assert str(error.diag.message_primary).startswith(code if code.startswith("PT") else "PT1")
+        assert error.diag.message_hint
     for call in ("alter_stream_table('t')", "drop_stream_table('t')", "refresh_stream_table('t')"):
         assert refusal(world.admin, f"SELECT pgtrickle.{call}").sqlstate == "42P01"
     assert world.requests() == []
+
+
+def test_what_is_wrong_to_alter_is_refused_at_once(world: World) -> None:
+    world.run("CREATE MATERIALIZED VIEW stored AS SELECT id FROM orders")
+    with Trickle(world.dsn) as trickle:
+        trickle.create_stream_table("copy", "SELECT id, amount FROM orders", initialize=False)
+        trickle.create_stream_table("whole", "SELECT id, amount FROM orders", refresh_mode="FULL", initialize=False)
+    for arguments, code in (
+        ("", "PT031"),
+        (", refresh_mode => 'SOMETIMES'", "PT006"),
+        (", refresh_mode => 'IMMEDIATE'", "PT290"),
+        (", schedule => '61 * * * *'", "PT012"),
+        (", status => 'ERROR'", "PT008"),
+        (", cdc_mode => 'wal'", "PT270"),
+        (", query => 'SELECT nothing FROM orders'", "42703"),
+        (", query => 'SELECT amount FROM orders', cdc_mode => 'wal'", "PT270"),
+        (", query => 'SELECT 1 AS a; SELECT 2 AS a'", "42P11"),
+        (", query => 'SELECT id FROM stored', refresh_mode => 'DIFFERENTIAL'", "PT204"),
+    ):
+        error = refusal(world.admin, f"SELECT pgtrickle.alter_stream_table('copy'{arguments})")
+        assert (error.sqlstate, arguments) == (code, arguments)
+        assert error.diag.message_hint
+    assert world.requests() == []
+    world.run(
+        "SELECT pgtrickle.alter_stream_table('whole', cdc_mode => 'wal')",  # nothing is captured for it
+        "SELECT pgtrickle.alter_stream_table('copy', query => 'SELECT id FROM orders', cdc_mode => 'wal')",
+        "SELECT pgtrickle.alter_stream_table('copy', refresh_mode => 'FULL', cdc_mode => 'wal')",
+    )
+
+
+def test_a_name_that_is_taken_may_be_no_error(world: World) -> None:
+    if_not_exists = "SELECT pgtrickle.create_stream_table_if_not_exists('copy', 'SELECT id FROM orders', '2m')"
+    or_replace = "SELECT pgtrickle.create_or_replace_stream_table('copy', 'SELECT id FROM orders', NULL)"
+    world.run(if_not_exists, or_replace)
+    with Trickle(world.dsn) as trickle:
+        trickle.create_stream_table("copy", "SELECT id, amount FROM orders", initialize=False)
+    assert value(world.admin, if_not_exists) is None
+    world.run(or_replace)
+    found = world.admin.execute("SELECT kind, args ->> 'schedule' FROM pgtrickle.pgt_requests ORDER BY id").fetchall()
+    assert found == [("create", "2m"), ("create", "calculated"), ("alter", "calculated")]
+    assert refusal(world.admin, or_replace.replace("copy", "secret")).sqlstate == "PT302"
+    assert refusal(world.admin, if_not_exists.replace("copy", "secret")).sqlstate == "PT302", "it is no stream table"
+
+
+def test_no_good_cron_expression_is_refused(world: World) -> None:
+    """SQL knows less of them than the service, and so refuses fewer: never one that the service would take."""
+    random = Random(18)
+    parts = [
+        "*",
+        "*/5",
+        "0",
+        "7",
+        "12",
+        "31",
+        "59",
+        "60",
+        "1-5",
+        "5-1",
+        "1,2",
+        "1,,2",
+        "jan",
+        "mon-fri",
+        "sun",
+        "l",
+        "5#2",
+        "*/0",
+        "x",
+        "?",
+    ]
+    texts = [" ".join(random.choices(parts, k=random.choice([5, 5, 6]))) for _ in range(3000)]
+    texts += ["@hourly", "@annually", "0 0 l * *", "0 0 * * l5", "0 0 * * 7", "0 0 1 JAN Mon", "59 23 31 12 0-7/2"]
+    world.run(
+        "CREATE FUNCTION pg_temp.is_taken(schedule text) RETURNS boolean LANGUAGE plpgsql AS $$"
+        " BEGIN PERFORM pgtrickle.check_schedule(schedule); RETURN true;"
+        " EXCEPTION WHEN SQLSTATE 'PT012' THEN RETURN false; END $$"
+    )
+    found = world.admin.execute("SELECT t, pg_temp.is_taken(t) FROM unnest(%s::text[]) AS t", (texts,)).fetchall()
+    by_service = {text for text in texts if schedule_is_good(text)}
+    assert {str(text) for text, taken in found if not taken} & by_service == set()
+    assert len(by_service) > 20
+    assert sum(1 for _, taken in found if taken) < len(by_service) * 1.5, "most of the others are refused at once"
+
+
+def schedule_is_good(text: str) -> bool:
+    try:
+        check_schedule(text, 1)
+    except UsageError:
+        return False
+    return True
 
 
 def test_good_schedules_are_taken(world: World) -> None:
@@ -102,11 +223,19 @@ def test_a_request_is_part_of_its_transaction_and_wakes_the_service(world: World
 
 
 def test_checking_a_query_does_nothing(world: World) -> None:
-    """Not even when the text is more than a query: what is done while checking is undone."""
-    world.run("INSERT INTO orders VALUES (1, 10)")
-    for text in ("SELECT 1 AS a; DELETE FROM orders", "SELECT 1 AS a; CREATE TABLE made (i int)"):
-        world.admin.execute("SELECT pgtrickle.check_query(%s)", (text,))
+    """Not even when the text is more than a query: several statements are refused before any of them runs."""
+    world.run("INSERT INTO orders VALUES (1, 10)", "CREATE SEQUENCE calls")
+    for text in (
+        "SELECT 1 AS a; DELETE FROM orders; SELECT nextval('calls')",
+        "SELECT 1 AS a; CREATE TABLE made (i int)",
+        "WITH d AS (DELETE FROM orders RETURNING nextval('calls')) SELECT * FROM d",
+        "INSERT INTO orders VALUES (nextval('calls'), 1) RETURNING id",
+    ):
+        with pytest.raises(psycopg.Error, match=r"PT10[12]"):
+            world.admin.execute("SELECT pgtrickle.check_query(%s)", (text,))
+    world.admin.execute("SELECT pgtrickle.check_query('SELECT nextval(''calls'') AS n FROM orders;')")
     assert value(world.admin, "SELECT count(*) FROM orders") == 1
+    assert value(world.admin, "SELECT is_called FROM calls") is False, "a sequence would tell, whatever is undone"
     assert value(world.admin, "SELECT to_regclass('made')") is None
     assert value(world.admin, "SELECT count(*) FROM pg_class WHERE relname = 'pgtrickle_requested'") == 0
 
@@ -125,7 +254,13 @@ def test_the_callers_rights_count(world: World) -> None:
         assert refusal(eve, f"{CREATE}('mine', 'SELECT id FROM orders')").sqlstate == "PT402"
         assert refusal(eve, "SELECT pgtrickle.drop_stream_table('hers')").sqlstate == "PT402"
     with world.session(world.ann) as ann:
-        assert refusal(ann, f"{CREATE}('mine', 'SELECT id FROM secret')").sqlstate == "42501"
+        denied = refusal(ann, f"{CREATE}('mine', 'SELECT id FROM secret')")
+        assert (denied.sqlstate, "PT107" in str(denied)) == ("42501", True)
+        world.run("CREATE TABLE lent (id int)", "GRANT SELECT ON lent TO {ann}")
+        lent = refusal(ann, f"{CREATE}('mine', 'SELECT id FROM lent', refresh_mode => 'DIFFERENTIAL')")
+        assert (lent.sqlstate, "public.lent" in str(lent)) == ("PT251", True)
+        wal = refusal(ann, f"{CREATE}('mine', 'SELECT id, amount FROM orders', cdc_mode => 'wal')")
+        assert (wal.sqlstate, "public.orders" in str(wal)) == ("PT270", True), "she may ask, and is told"
         for call in ("alter_stream_table('totals', schedule => '5s')", "drop_stream_table('totals')"):
             error = refusal(ann, f"SELECT pgtrickle.{call}")
             assert error.sqlstate == "PT402"
@@ -243,7 +378,7 @@ def test_waiting_raises_the_requests_error(world: World) -> None:
     number = asked(world)
     end(world, number, "FAILED", error_code="PT106", error="no column x", hint="check the name")
     error = refusal(world.admin, f"CALL pgtrickle.wait_for({number})")
-    assert (error.sqlstate, error.diag.message_primary) == ("PT106", "no column x")
+    assert (error.sqlstate, error.diag.message_primary) == ("PT106", "PT106: no column x")
     assert error.diag.message_hint == "check the name"
     bare = asked(world)
     end(world, bare, "FAILED", error_code="PT341", error="Spark failed")
@@ -258,7 +393,15 @@ def test_waiting_in_vain(world: World) -> None:
     with pytest.raises(psycopg.Error) as early, world.admin.transaction():
         world.admin.execute(db.statement(f"CALL pgtrickle.wait_for({asked(world)})"))
     assert early.value.sqlstate == "PT380"
-    assert "Commit first" in str(early.value)
+    assert "request 2 was made in this transaction" in str(early.value)
+    assert "Commit first, then CALL pgtrickle.wait_for(2)" in str(early.value)
+    with pytest.raises(psycopg.Error) as inside, world.admin.transaction():
+        world.admin.execute(db.statement(f"CALL pgtrickle.wait_for({number})"))
+    assert (inside.value.sqlstate, "by itself" in str(inside.value.diag.message_hint)) == ("PT454", True)
+    end(world, number, "DONE")
+    with world.admin.transaction():
+        world.admin.execute(db.statement(f"CALL pgtrickle.wait_for({number})"))  # there is nothing to wait for
+        world.admin.execute("CALL pgtrickle.wait_for(NULL)")
 
 
 def test_arguments_that_no_function_wrote(world: World) -> None:

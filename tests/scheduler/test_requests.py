@@ -42,8 +42,8 @@ class Recorder:
         self._called("drop", (name, cascade))
         return [name]
 
-    def refresh_stream_table(self, name: str) -> RefreshResult:
-        self._called("refresh", name)
+    def refresh_stream_table(self, name: str, *, full: bool = False) -> RefreshResult:
+        self._called("refresh", f"{name} in full" if full else name)
         return RefreshResult(Action.DIFFERENTIAL, "it changed", 3, 1, duration_ms=1.23456)
 
 
@@ -100,6 +100,7 @@ def test_in_order_each_with_its_result(totals: World, service: Connection) -> No
         ("drop", ('"public"."totals"', True)),
     ]
     refreshed = {"action": "DIFFERENTIAL", "reason": "it changed", "rows_inserted": 3, "rows_deleted": 1}
+    refreshed |= {"changes_read": 0, "phases": {}}
     assert outcome(totals.admin, first) == ("DONE", None, None, {**refreshed, "duration_ms": 1.235})
     assert outcome(totals.admin, second) == ("DONE", None, None, {})
     assert outcome(totals.admin, third) == ("DONE", None, None, {"dropped": ['"public"."totals"']})
@@ -164,7 +165,7 @@ def test_a_lost_connection_leaves_the_request_to_the_next(totals: World, service
     with totals.session(totals.ann) as lost:
 
         class Cut(Recorder):
-            def refresh_stream_table(self, name: str) -> RefreshResult:
+            def refresh_stream_table(self, name: str, *, full: bool = False) -> RefreshResult:
                 lost.close()
                 raise psycopg.OperationalError("the connection is lost")
 

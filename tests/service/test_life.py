@@ -205,6 +205,7 @@ def test_what_is_due_is_refreshed_unless_paused(database18: str, tmp_path: Path)
             "UPDATE pgtrickle.pgt_stream_tables SET is_populated = true, status = 'ACTIVE', data_timestamp = now()"
             " WHERE pgt_name <> 'bare'"
         )
+        conn.execute("UPDATE pgtrickle.pgt_stream_tables SET fill_when_due = false")  # 'bare' has a maker who fills it
         trickle.alter_stream_table("off", status="SUSPENDED")
         conn.execute("DROP TABLE u")
 

@@ -79,6 +79,8 @@ def test_functions_with_the_callers_path_are_those_that_need_it(database18: str)
             "add_request",
             "callers_path",
             "create_stream_table",
+            "create_stream_table_if_not_exists",
+            "create_or_replace_stream_table",
             "alter_stream_table",
             "drop_stream_table",
             "refresh_stream_table",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -51,9 +51,15 @@ class StreamTable:
     updated_at: datetime
     settings: Mapping[str, str] = field(default_factory=dict, hash=False)
     owner: str | None = None
+    fill_when_due: bool = False
 
     def __str__(self) -> str:
         return f"{self.pgt_schema}.{self.pgt_name}"
+
+    @property
+    def is_to_be_filled(self) -> bool:
+        """Whether it was made without rows, for the service to fill it; not one whose maker fills it, or died at it."""
+        return self.fill_when_due and not self.is_populated and self.owner is not None
 
     def since(self, is_upstream: bool) -> str:
         """The snapshot up to which it has the changes of a source, which is a stream table or not."""
@@ -240,6 +246,17 @@ def list_tables(conn: psycopg.Connection[Any]) -> tuple[StreamTable, ...]:
 def dropped(conn: psycopg.Connection[Any]) -> tuple[StreamTable, ...]:
     """Those whose table is gone, oldest first."""
     return _many(conn, sql.SQL("WHERE NOT p.is_there ORDER BY t.pgt_id"), ())
+
+
+def unfilled(conn: psycopg.Connection[Any], relids: Collection[int]) -> dict[int, str]:
+    """Those of these relations, by oid, that are stream tables which were never filled: their names by id."""
+    rows = conn.execute(
+        "SELECT t.pgt_id, pg_catalog.format('%%I.%%I', p.pgt_schema, p.pgt_name) FROM pgtrickle.pgt_stream_tables AS t"
+        " JOIN pgtrickle.pgt_present AS p USING (pgt_id)"
+        " WHERE NOT t.is_populated AND t.pgt_relid = ANY (%s::oid[]) ORDER BY 2",
+        (sorted(relids),),
+    )
+    return {int(pgt_id): str(name) for pgt_id, name in rows}
 
 
 UNUSED_SOURCES: Final = (

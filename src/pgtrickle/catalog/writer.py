@@ -43,8 +43,10 @@ def register(
     *,
     schedule: str | None,
     requested_cdc_mode: str | None,
+    fill_when_due: bool = False,
 ) -> int:
-    """Add a stream table stored in `table` and its sources; returns its id. It starts INITIALIZING, not populated.
+    """Add a stream table stored in `table` and its sources; returns its id. It starts INITIALIZING, not populated;
+    `fill_when_due` leaves its filling to the service.
 
     Its frontier is this moment's snapshot, so that the buffers keep all that its first population may not see.
     """
@@ -53,9 +55,13 @@ def register(
             row = conn.execute(
                 "INSERT INTO pgtrickle.pgt_stream_tables (pgt_relid, pgt_schema, pgt_name, defining_query,"
                 " normalized_query, search_path, settings, refresh_mode, effective_mode, mode_reason,"
-                " source_fingerprint, schedule, requested_cdc_mode)"
-                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) RETURNING pgt_id",
-                (table.oid, table.schema, table.name, *_values(definition), schedule, requested_cdc_mode),
+                " source_fingerprint, schedule, requested_cdc_mode, fill_when_due)"
+                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) RETURNING pgt_id",
+                (
+                    *(table.oid, table.schema, table.name),
+                    *_values(definition),
+                    *(schedule, requested_cdc_mode, fill_when_due),
+                ),
             ).fetchone()
     except psycopg.errors.UniqueViolation as error:
         raise StateError(

@@ -27,12 +27,22 @@ from pgtrickle.errors import (
 NO = 1  # the answer is no
 USAGE = 2
 UNREACHABLE = 3  # cannot reach or use the server
+INTERRUPTED = 130  # as shells have it
+
+
+class Interrupted(Error):
+    """The user has stopped waiting for what goes on elsewhere."""
+
+    code = "PT450"
+
 
 for_programs: Final[ContextVar[bool]] = ContextVar("for_programs", default=False)
 """Whether `--json` was given, for errors as well."""
 
 
 def exit_code(error: Error) -> int:
+    if isinstance(error, Interrupted):
+        return INTERRUPTED
     if isinstance(error, UsageError | QueryError | Unsupported):
         return USAGE
     if isinstance(error, ServerError | EnvironmentProblem):

@@ -32,6 +32,10 @@ Query = Annotated[str, typer.Option("--query", help="The defining SELECT, or @FI
 OptionalQuery = Annotated[str | None, typer.Option("--query", help="A SELECT, or @FILE (@- is stdin).")]
 OptionalName = Annotated[str | None, typer.Argument(help="The stream table, with or without its schema.")]
 EveryTable = Annotated[bool, typer.Option("--all", help="All stream tables, each after those that it reads.")]
+Here = Annotated[
+    bool, typer.Option("--here", help="Do the work in this process, even if a service runs that would do it.")
+]
+NOT_FILLED = "not filled yet: the service fills it when it is first due, `pgtrickle refresh --full` does now"
 Json: TypeAlias = dict[str, object]
 
 
@@ -42,7 +46,9 @@ def create(
     schedule: Annotated[str, typer.Option(help="5s, 1h30m, a cron expression, or calculated.")] = "1m",
     refresh_mode: Mode = RefreshMode.AUTO,
     cdc_mode: OptionalCdcMode = None,
-    initialize: Annotated[bool, typer.Option("--initialize/--no-initialize", help="Populate it now, or later.")] = True,
+    initialize: Annotated[
+        bool, typer.Option("--initialize/--no-initialize", help="Fill it now, or let the service do it when it is due.")
+    ] = True,
     diamond_consistency: Consistency = None,
     diamond_schedule_policy: Policy = None,
     if_not_exists: Annotated[
@@ -51,16 +57,20 @@ def create(
     or_replace: Annotated[
         bool, typer.Option("--or-replace", help="Alter a stream table of that name to be as given.")
     ] = False,
+    here: Here = False,
     as_json: AsJson = False,
 ) -> None:
-    """Create a stream table and populate it. If that fails, nothing is left behind."""
+    """Create a stream table and populate it. If that fails, nothing is left behind.
+
+    A service that runs does the work, if it serves this login; else this process starts Spark for it.
+    """
     with reported():
         text = query_text(query)
         if if_not_exists and or_replace:
             raise UsageError(
                 "--if-not-exists and --or-replace exclude each other", code="PT033", hint="give one of them"
             )
-    with target(context).trickle(f"creating {name}", install_catalog=True) as trickle:
+    with target(context).worker(f"creating {name}", here=here, install_catalog=True) as trickle:
         existed = trickle.exists(name)
         if not (existed and if_not_exists):
             create = trickle.create_or_replace_stream_table if or_replace else trickle.create_stream_table
@@ -86,7 +96,7 @@ def create(
     typer.echo(f"created {stream}, maintained by {stream.effective_mode} refreshes")
     if stream.mode_reason and stream.refresh_mode != stream.effective_mode:
         typer.echo(f"because {stream.mode_reason}")
-    typer.echo("not populated yet" if result is None else _sentence(result))
+    typer.echo(NOT_FILLED if result is None else _sentence(result))
 
 
 def alter(
@@ -99,9 +109,13 @@ def alter(
     cdc_mode: OptionalCdcMode = None,
     diamond_consistency: Consistency = None,
     diamond_schedule_policy: Policy = None,
+    here: Here = False,
     as_json: AsJson = False,
 ) -> None:
-    """Change a stream table; a new query takes effect at once."""
+    """Change a stream table; a new query takes effect at once.
+
+    A service that runs computes the new query, if it serves this login; else this process starts Spark for it.
+    """
     given = {
         "schedule": schedule,
         "refresh_mode": refresh_mode,
@@ -120,7 +134,7 @@ def alter(
                 code="PT031",
                 hint="give --query, --schedule, --refresh-mode, --status, --cdc-mode or one of --diamond-…",
             )
-    with target(context).trickle(f"altering {name}") as trickle:
+    with target(context).worker(f"altering {name}", here=here) as trickle:
         trickle.alter_stream_table(name, **changes)
         stream = trickle.status(name)[0]
     if as_json:
@@ -150,12 +164,16 @@ def refresh(
     name: OptionalName = None,
     full: Annotated[bool, typer.Option("--full", help="Compute it from scratch.")] = False,
     every: EveryTable = False,
+    here: Here = False,
     as_json: AsJson = False,
 ) -> None:
-    """Bring a stream table up to date now, or all of them; exit 1 if a refresh was skipped."""
+    """Bring a stream table up to date now, or all of them; exit 1 if a refresh was skipped.
+
+    A service that runs does the work, if it serves the table's owner; else this process starts Spark for it.
+    """
     with reported():
         _require_one(name, every=every)
-    with target(context).trickle(f"refreshing {name or 'all'}") as trickle:
+    with target(context).worker(f"refreshing {name or 'all'}", here=here) as trickle:
         names = [name] if name is not None else [str(stream) for stream in trickle.in_order()]
         done = [(trickle.refresh_stream_table(each, full=full), trickle.status(each)[0]) for each in names]
     if as_json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +17,7 @@ from pgtrickle.errors import UsageError
 
 if TYPE_CHECKING:
     from pgtrickle.api import Trickle
+    from pgtrickle.cli.handing import Worker
 
 AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON, and nothing else on stdout.")]
 
@@ -52,6 +53,27 @@ class Target:
 
             with connect(self.dsn(), install_catalog=install_catalog) as trickle:
                 yield trickle
+
+    @contextmanager
+    def worker(self, doing: str, *, here: bool, install_catalog: bool = False) -> Iterator[Trickle | Worker]:
+        """What carries out verbs that may need Spark: the running service if it serves us, or, if there is none or
+        `here` says so, this process."""
+        if here:
+            with self.trickle(doing, install_catalog=install_catalog) as trickle:
+                yield trickle
+            return
+        with reported(), progress(doing) as line:
+            from pgtrickle.cli.handing import Worker
+
+            dsn = self.dsn()
+
+            def connected() -> Trickle:
+                from pgtrickle.api import connect
+
+                return connect(dsn, install_catalog=install_catalog)
+
+            with db.connect(dsn) as connection, closing(Worker(connection, connected, line)) as worker:
+                yield worker
 
     @contextmanager
     def connection(self, doing: str) -> Iterator[db.Connection]:

@@ -31,7 +31,7 @@ from pgtrickle.refresh import circle_rules as rules
 from pgtrickle.refresh.account import UNDER_WAY, notify, skipped
 from pgtrickle.refresh.circle_rules import Gained, Member
 from pgtrickle.refresh.connections import Connections
-from pgtrickle.refresh.decide import Action, Decision
+from pgtrickle.refresh.decide import Action, Decision, too_early
 from pgtrickle.refresh.define import redefine
 from pgtrickle.refresh.failure import as_ours, is_known
 from pgtrickle.refresh.fixpoint import Outside, Rounds
@@ -152,6 +152,8 @@ class _Circle:
                     return None
                 if any(stream.status == "SUSPENDED" for stream in self.streams.values()):
                     return self._skip("a stream table of its circle is suspended: resume it with status ACTIVE")
+                if (early := self._too_early()) is not None:
+                    return self._skip(early)
                 for each, part in self.parts.items():
                     part.require_in_tick(self.streams[each])
                 with self._window(moment) as window:
@@ -180,6 +182,15 @@ class _Circle:
         self.ready = {each: self.owner.prepared(stream) for each, stream in self.streams.items()}
         for each, part in self.parts.items():
             part.stream = self.streams[each]
+
+    def _too_early(self) -> str | None:
+        """Why it has to wait, if a stream table outside that it reads was never filled."""
+        upstream = frozenset(oid for ready in self.ready.values() for oid in ready.upstream) - self._relids
+        unfilled = catalog.unfilled(self.connections.aside, upstream) if upstream else {}
+        if not unfilled:
+            return None
+        table = str(self.streams[self.pgt_ids[0]])
+        return too_early(table, [*unfilled.values()], by_service=self.initiated_by == "SCHEDULER").reason
 
     @property
     def _relids(self) -> frozenset[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -52,6 +52,9 @@ class Circumstances:
     sources: Mapping[int, SourceChanges]
     last_full_ms: float | None = None
     ms_per_change: float | None = None
+    unfilled: tuple[str, ...] = ()
+    """The stream tables that it reads and that were never filled."""
+    by_service: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,8 @@ def decide(given: Circumstances) -> Decision:
     """The first rule that applies; a DIFFERENTIAL table never runs FULL without saying so."""
     if given.suspended:
         return Decision(Action.SKIP, "the stream table is suspended: resume it with status ACTIVE")
+    if given.unfilled:
+        return too_early(given.table, given.unfilled, by_service=given.by_service)
     if given.initial:
         return Decision(Action.FULL, "first population")
     if given.full:
@@ -82,12 +87,27 @@ def decide(given: Circumstances) -> Decision:
     return _by_changes(given)
 
 
+def too_early(table: str, unfilled: Sequence[str], *, by_service: bool) -> Decision:
+    """For a table that reads others which were never filled: they are not empty, but unknown, and nothing can be
+    computed from them. The service comes back to it; to who asks by hand it is an error."""
+    names = ", ".join(unfilled)
+    if by_service:
+        return Decision(Action.SKIP, f"{names}, which it reads, was never filled")
+    raise Refused(
+        f"{table} cannot be computed: {names}, which it reads, was never filled",
+        code="PT453",
+        hint=f"fill that first (`pgtrickle refresh {unfilled[0]} --full`), or leave both to the service:"
+        " with initialize => false it fills them when they are due",
+    )
+
+
 def _first_time(given: Circumstances) -> Decision:
     if given.refresh_mode == "DIFFERENTIAL":
         raise Refused(
             f"{given.table} has no baseline to apply changes to",
             code="PT310",
-            hint="populate it once with a full refresh (refresh --full)",
+            hint="populate it once with a full refresh (refresh --full, in SQL refresh_stream_table(…, full => true));"
+            " a service does when it is first due",
         )
     return Decision(Action.FULL, "not populated yet")
 

@@ -61,8 +61,10 @@ def create(
     schedule: str | None,
     refresh_mode: str,
     cdc_mode: str | None,
+    fill_when_due: bool = False,
 ) -> int:
-    """Registers a stream table: catalog, storage, state, capture. Commits all or nothing; returns its id."""
+    """Registers a stream table: catalog, storage, state, capture. Commits all or nothing; returns its id. Its rows
+    come by the caller's refresh or, with `fill_when_due`, by the service's."""
     with connection.transaction():
         serving.require_login(connection)
         _require_compatible(refresh_mode, cdc_mode)
@@ -77,7 +79,14 @@ def create(
         merge.create(connection, prepared.storage)
         table = _table(connection, schema, bare)
         definition = _definition(connection, query, who, compiled, mode)
-        pgt_id = record.register(connection, table, definition, schedule=schedule, requested_cdc_mode=cdc_mode)
+        pgt_id = record.register(
+            connection,
+            table,
+            definition,
+            schedule=schedule,
+            requested_cdc_mode=cdc_mode,
+            fill_when_due=fill_when_due,
+        )
         _build(connection, prepare(connection, pgt_id, schema, bare, compiled), mode, settings)
     return pgt_id
 

@@ -334,11 +334,21 @@ class Refresh(Account):
             full=self.full,
             max_change_ratio=self.owner.settings.differential_max_change_ratio,
             sources=sources,
+            unfilled=self._unfilled(prepared),
+            by_service=self.initiated_by == "SCHEDULER",
             last_full_ms=stream.last_full_ms if many else None,
             ms_per_change=catalog.ms_per_change(self.connections.aside, self.pgt_id, least=_MANY_CHANGES)
             if many
             else None,
         )
+
+    def _unfilled(self, prepared: Prepared) -> tuple[str, ...]:
+        """The stream tables it reads that were never filled; those of its group are filled before it."""
+        if not prepared.upstream:
+            return ()
+        with_it = frozenset(self.group.members) if self.group is not None else frozenset()
+        found = catalog.unfilled(self.connections.aside, prepared.upstream)
+        return tuple(name for pgt_id, name in found.items() if pgt_id not in with_it)
 
     def _work(
         self,

@@ -17,6 +17,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Final
 
 import psycopg
@@ -42,12 +43,13 @@ from pgtrickle.scheduler.crew import Crew, Outcome
 from pgtrickle.scheduler.dag import Dag
 from pgtrickle.scheduler.diamonds import Group, Unit
 from pgtrickle.scheduler.events import say, trouble
+from pgtrickle.scheduler.filling import to_fill
 from pgtrickle.scheduler.membership import still_together
 from pgtrickle.scheduler.recovery import recover
 from pgtrickle.scheduler.retention import Retention
 from pgtrickle.scheduler.steering import ALERT_CHANNEL
 from pgtrickle.scheduler.timing import Timing, timing_of
-from pgtrickle.scheduler.unit import Refreshed, refresh_alone, refresh_circle, refresh_group
+from pgtrickle.scheduler.unit import Refreshed, fill, refresh_alone, refresh_circle, refresh_group
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,9 +71,10 @@ class Known:
 
 @dataclass(slots=True)
 class _Running:
-    """A tick under way: its jobs, the tables that are not of its snapshot, and those that were not begun in time."""
+    """A tick under way: its jobs, the tables that are not of its snapshot, and those that were not begun in time. What
+    is filled for the first time is of no tick."""
 
-    at: Tick
+    at: Tick | None
     streams: Mapping[int, StreamTable]
     since: float = field(default_factory=time.monotonic)
     jobs: dict[Unit, int] = field(default_factory=dict)
@@ -148,22 +151,30 @@ class Refreshes:
         self._retention.keep(conn)
         self._look(conn)
         ours = serving.served(conn)  # tables of others are not our business: not refreshed, and not marked
-        streams = {each.pgt_id: each for each in catalog.list_tables(conn) if each.is_populated and each.pgt_id in ours}
+        found = catalog.list_tables(conn)
+        streams = {each.pgt_id: each for each in found if each.is_populated and each.pgt_id in ours}
+        unfilled = {each.pgt_id: each for each in found if each.is_to_be_filled and each.pgt_id in ours}
         known = self._learn(conn, streams.keys(), settings)
         now = _now(conn)
-        timing = self._timing(conn, streams, now)
+        timing = self._timing(conn, {**streams, **unfilled}, now)
         self._tell_stale(conn, [streams[pgt_id] for pgt_id in sorted(timing.stale)], now)
+        filled = frozenset(each.pgt_id for each in found if each.is_populated)
+        first_time = self._to_fill(known, unfilled, filled, timing.due, now)
         selected = self._select(known, streams, timing.due, now)
-        if not selected:
-            self._left = frozenset()
-            return False
+        self._left = self._tick(sessions, known, selected, streams) if selected else frozenset()
+        self._fill(conn, unfilled, first_time)
+        return bool(self._left)
+
+    def _tick(
+        self, sessions: Sessions, known: Known, selected: frozenset[int], streams: Mapping[int, StreamTable]
+    ) -> frozenset[int]:
+        """Brings the selected tables to one snapshot; returns those that were not begun in time."""
         with tick.held(sessions.tick) as at:
             running = _Running(at, streams)
             working = self._settle_idle(sessions, known, selected, running)
             if working:
-                self._work(conn, known, working, running)
-        self._left = frozenset(running.left)
-        return bool(running.left)
+                self._work(sessions.record, known, working, running)
+        return frozenset(running.left)
 
     def _look(self, conn: db.Connection) -> None:
         """Takes up what became of stream tables by plain SQL."""
@@ -198,7 +209,10 @@ class Refreshes:
 
     def _timing(self, conn: db.Connection, streams: Mapping[int, StreamTable], now: datetime) -> Timing:
         """Which tables are due and which stale. One whose row makes no sense is in ERROR, and the others go on."""
-        tried = {pgt_id: self._attempts.since(pgt_id, each.data_timestamp) for pgt_id, each in streams.items()}
+        tried = {
+            pgt_id: self._attempts.since(pgt_id, each.data_timestamp or each.created_at)
+            for pgt_id, each in streams.items()
+        }
         timing = timing_of(streams.values(), tried, now, min_seconds=self._settings.min_schedule_seconds)
         for pgt_id, error in timing.wrong.items():
             stream = streams[pgt_id]
@@ -220,10 +234,42 @@ class Refreshes:
         first = diamonds.select(known.dag, known.groups, left, halted)
         return first or diamonds.select(known.dag, known.groups, due, halted)
 
+    def _to_fill(
+        self,
+        known: Known,
+        unfilled: Mapping[int, StreamTable],
+        filled: frozenset[int],
+        due: AbstractSet[int],
+        now: datetime,
+    ) -> frozenset[int]:
+        if not unfilled:
+            return frozenset()
+        suspended = {pgt_id for pgt_id, stream in unfilled.items() if stream.status == "SUSPENDED"}
+        forbidden = frozenset[int]() if self._settings.allow_circular else known.catalog.cyclic
+        halted = suspended | self._attempts.waiting(now) | forbidden
+        return to_fill(known.catalog, unfilled.keys(), filled, due, halted)
+
+    def _fill(self, conn: db.Connection, unfilled: Mapping[int, StreamTable], chosen: AbstractSet[int]) -> None:
+        """Fills tables that were made without rows, each by itself, or with the atomic group that it comes into."""
+        if not chosen:
+            return
+        running = _Running(None, unfilled)
+        units: TopologicalSorter[Unit] = TopologicalSorter({(pgt_id,): () for pgt_id in sorted(chosen)})
+        units.prepare()
+
+        def may_begin(unit: Unit) -> bool:
+            if self._stopping.is_set():
+                return False
+            running.jobs[unit] = jobs.begin(conn, _now(conn), unit)
+            return True
+
+        self._crew.work(units, self._prepared_width(), fill, may_begin, partial(self._ended, conn, running))
+
     def _settle_idle(
         self, sessions: Sessions, known: Known, selected: frozenset[int], running: _Running
     ) -> frozenset[int]:
         """Records all that have nothing to do; returns the others."""
+        assert running.at is not None
         asked = [stream for stream in running.streams.values() if idle.may_be_idle(stream)]
         compiled = {stream: found for stream in asked if (found := at_hand(self._compiled, stream)) is not None}
         quiet = self._without_changes(sessions, compiled, selected, running.at)
@@ -253,31 +299,36 @@ class Refreshes:
         """Refreshes these, unit by unit."""
         atomic = [group for group in known.groups if group.atomic]
         group_of = {diamonds.order(known.dag, group, group.members): group for group in atomic}
-        width = self._settings.max_concurrent_refreshes if self._settings.parallel_refresh_mode == "on" else 1
-        for refresher in self._crew.refreshers:
-            refresher.settings = self._settings
+        at = running.at
+        assert at is not None
 
         def carry_out(refresher: Refresher, unit: Unit) -> Refreshed:
             if unit in group_of and group_of[unit].circular:
-                return refresh_circle(refresher, unit, running.at)
+                return refresh_circle(refresher, unit, at)
 
             def still(aside: db.Connection) -> bool:
                 return still_together(aside, unit, refresher.settings, known.catalog, known.dag)
 
             if unit in group_of:
-                return refresh_group(refresher, unit, running.at, group_of[unit], still)
-            return refresh_alone(refresher, unit, running.at, still)
+                return refresh_group(refresher, unit, at, group_of[unit], still)
+            return refresh_alone(refresher, unit, at, still)
 
         self._crew.work(
             diamonds.units(known.dag, known.groups, working),
-            width,
+            self._prepared_width(),
             carry_out,
-            partial(self._may_begin, conn, known.dag, running),
+            partial(self._may_begin, conn, known.dag, running, at),
             partial(self._ended, conn, running),
         )
         jobs.prune(conn)
 
-    def _may_begin(self, conn: db.Connection, graph: Dag, running: _Running, unit: Unit) -> bool:
+    def _prepared_width(self) -> int:
+        """How many may refresh side by side; those that do have the settings of now."""
+        for refresher in self._crew.refreshers:
+            refresher.settings = self._settings
+        return self._settings.max_concurrent_refreshes if self._settings.parallel_refresh_mode == "on" else 1
+
+    def _may_begin(self, conn: db.Connection, graph: Dag, running: _Running, at: Tick, unit: Unit) -> bool:
         """Whether the unit is run in this tick: what it reads is of the tick's snapshot, and that is not too old."""
         if self._stopping.is_set():
             return False
@@ -288,9 +339,9 @@ class Refreshes:
         if not running.blocked.isdisjoint(sources - frozenset(unit)):
             names = sorted(str(running.streams[pgt_id]) for pgt_id in running.blocked & sources)
             running.blocked.update(unit)
-            jobs.skip(conn, running.at.moment.at, unit, f"not refreshed in this tick: {', '.join(names)}")
+            jobs.skip(conn, at.moment.at, unit, f"not refreshed in this tick: {', '.join(names)}")
             return False
-        running.jobs[unit] = jobs.begin(conn, running.at.moment.at, unit)
+        running.jobs[unit] = jobs.begin(conn, at.moment.at, unit)
         return True
 
     def _ended(self, conn: db.Connection, running: _Running, outcome: Outcome[Refreshed]) -> None:

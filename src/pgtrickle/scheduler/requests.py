@@ -27,8 +27,9 @@ from pgtrickle.answers import notes
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog.names import Name, parse_name, qualify
 from pgtrickle.catalog.reader import StreamTable
+from pgtrickle.catalog.requests import kind_of
 from pgtrickle.db import Caller, Connection, acting_for
-from pgtrickle.errors import Error, StateError, UsageError
+from pgtrickle.errors import Error, ServerError, StateError, UsageError
 from pgtrickle.fence import Fence, fenced
 from pgtrickle.refresh.failure import as_ours, is_known
 from pgtrickle.refresh.result import RefreshResult
@@ -36,7 +37,7 @@ from pgtrickle.scheduler import rights
 from pgtrickle.scheduler.events import say
 
 MOST_ATTEMPTS: Final = 3
-_FLAGS: Final = frozenset({"cascade", "initialize"})
+_FLAGS: Final = frozenset({"cascade", "full", "initialize"})
 _OF_DIAMONDS: Final = ("diamond_consistency", "diamond_schedule_policy")
 _BY_FUNCTION: Final = "Make requests by the functions of the schema pgtrickle."
 
@@ -90,7 +91,7 @@ class Executor(Protocol):
 
     def drop_stream_table(self, name: str, cascade: bool = ...) -> list[str]: ...
 
-    def refresh_stream_table(self, name: str) -> RefreshResult: ...
+    def refresh_stream_table(self, name: str, *, full: bool = ...) -> RefreshResult: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +180,12 @@ def _finish(conn: Connection, request: Request, executor: Executor, fence: Fence
         if conn.closed or conn.broken:
             raise  # it stays RUNNING, and is taken up again
         foreseen = is_known(error)
-        failure = as_ours(error) if foreseen else _unforeseen(error)
+        failure = _as_told(error) if foreseen else _unforeseen(error)
         with fenced(conn, fence):
             conn.execute(
                 "UPDATE pgtrickle.pgt_requests SET state = 'FAILED', finished_at = clock_timestamp(),"
-                " error_code = %s, error = %s, hint = %s WHERE id = %s",
-                (failure.code, _said(failure), failure.hint, request.id),
+                " error_kind = %s, error_code = %s, error = %s, error_at = %s, hint = %s WHERE id = %s",
+                (kind_of(failure), failure.code, _said(failure), failure.at, failure.hint, request.id),
             )
         _tell("request_failed", request, failure)
         if not foreseen:
@@ -212,6 +213,14 @@ def _notes(request: Request) -> dict[str, object]:
     return {"notes": list(found)} if found else {}
 
 
+def _as_told(error: Exception) -> Error:
+    """The failure as one of our errors. What the role may not do has its own code, as on the command line."""
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        hint = error.diag.message_hint or "Ask as the owner of the tables, or have the privilege granted."
+        return ServerError(error.diag.message_primary or str(error), code="PT402", hint=hint)
+    return as_ours(error)
+
+
 def _unforeseen(error: Exception) -> StateError:
     return StateError(
         f"{type(error).__name__}: {error}", code="PT385", hint="This is a fault of pgtrickle: see the service's log."
@@ -235,7 +244,7 @@ def _perform(conn: Connection, request: Request, executor: Executor) -> dict[str
         if request.kind == "drop":
             return {"dropped": executor.drop_stream_table(_full_name(stream), **request.given("cascade"))}
         if request.kind == "refresh":
-            return _outcome(executor.refresh_stream_table(_full_name(stream)))
+            return _outcome(executor.refresh_stream_table(_full_name(stream), **request.given("full")))
         _alter(conn, request, executor, stream, owner)
         return {}
 
@@ -293,5 +302,7 @@ def _outcome(result: RefreshResult) -> dict[str, object]:
         "reason": result.reason,
         "rows_inserted": result.rows_inserted,
         "rows_deleted": result.rows_deleted,
+        "changes_read": result.changes_read,
         "duration_ms": round(result.duration_ms, 3),
+        "phases": {phase: round(ms, 3) for phase, ms in result.phases.items()},
     }

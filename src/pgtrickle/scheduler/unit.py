@@ -12,7 +12,7 @@ from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.refresh.run import Refresher
 from pgtrickle.refresh.tick import Tick
 from pgtrickle.refresh.together import Asked
-from pgtrickle.scheduler import diamonds
+from pgtrickle.scheduler import asked, diamonds
 from pgtrickle.scheduler.diamonds import Group, Unit
 
 BY = "SCHEDULER"
@@ -35,6 +35,11 @@ def refresh_alone(refresher: Refresher, unit: Unit, tick: Tick, still: Callable[
     return Refreshed({unit[0]: results[unit[0]]})
 
 
+def fill(refresher: Refresher, unit: Unit) -> Refreshed:
+    """A table that was made without rows, filled for the first time, with the atomic group that it comes into."""
+    return Refreshed({unit[0]: asked.refresh(refresher, unit[0], initiated_by="INITIAL")})
+
+
 def refresh_circle(refresher: Refresher, unit: Unit, tick: Tick) -> Refreshed:
     """All tables of a circle, at once or not at all; what else belongs to it by now is brought along."""
     results = circle.refresh(refresher, unit[0], initiated_by=BY, tick=tick)
@@ -49,5 +54,5 @@ def refresh_group(
     def count(writer: Connection) -> None:
         diamonds.advance(writer, group)
 
-    asked = dict.fromkeys(unit, Asked(BY))
-    return Refreshed(together.refresh(refresher, asked, tick, still=still, on_change=count))
+    members = dict.fromkeys(unit, Asked(BY))
+    return Refreshed(together.refresh(refresher, members, tick, still=still, on_change=count))
