@@ -12,18 +12,20 @@ from pgtrickle import db, destination
 from pgtrickle.answers import notes
 from pgtrickle.apply import storage
 from pgtrickle.capture import slot
-from pgtrickle.catalog import health, install, serving
+from pgtrickle.catalog import health, install, origin, serving
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.health import Check, SlotHealth
 from pgtrickle.catalog.reader import CdcChange, CdcStatus, HistoryRow, StreamTable
 from pgtrickle.config import Settings
 from pgtrickle.errors import SessionWarning, StateError, UsageError
-from pgtrickle.refresh import circle, circle_rules, define, dropped
+from pgtrickle.refresh import circle, circle_rules, define, dropped, repair
 from pgtrickle.refresh.account import OTHER_GROUP, UNDER_WAY
 from pgtrickle.refresh.decide import Action
 from pgtrickle.refresh.explain import explain_query, explain_stream_table
+from pgtrickle.refresh.failure import as_ours, known_failures
 from pgtrickle.refresh.prepared import Prepared
+from pgtrickle.refresh.repair import Repair
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.refresh.run import Refresher
 from pgtrickle.refresh.verify import Verification, verify_or_tell
@@ -96,6 +98,7 @@ class Trickle:
         diamond_schedule_policy: str | None = None,
     ) -> RefreshResult | None:
         """Creates a stream table, and populates it unless `initialize` is false. On failure nothing is left behind."""
+        origin.require_here(self._connection)
         dropped.look(self._connection)
         asked = _of_diamonds(diamond_consistency, diamond_schedule_policy)
         schedule = check_schedule(schedule, self.settings.min_schedule_seconds)
@@ -276,6 +279,40 @@ class Trickle:
         from pgtrickle.scheduler import asked  # here: graphs are loaded only where there may be one
 
         return asked.refresh(self._refresher, pgt_id, full=full, initiated_by=initiated_by)
+
+    def repair(self, *names: str, refresh: bool = True) -> list[Repair]:
+        """Mends stream tables (all, if none is named) that were restored from a dump, or of which something was dropped
+        by hand, and computes them from scratch where that is needed, unless `refresh` is false: then the service does.
+        Says what it did for each; one that cannot be mended says why, and the others are mended all the same."""
+        conn = self._connection
+        whole = repair.take_up(conn)
+        dropped.look(conn)
+        streams = [self._recorded(name) for name in names] if names else catalog.list_tables(conn)
+        found = {
+            stream.pgt_id: repair.mend(conn, stream, self.settings)
+            for stream in sorted(streams, key=lambda stream: stream.pgt_id)
+        }
+        repair.finish(conn)
+        if refresh:
+            for stream in self.in_order():
+                if stream.pgt_id in found and found[stream.pgt_id].outcome not in {"ERROR", "left"}:
+                    found[stream.pgt_id] = self._compute(stream, found[stream.pgt_id])
+        return [*(Repair("the catalog", (each,)) for each in whole), *found.values()]
+
+    def _recorded(self, name: str) -> StreamTable:
+        return catalog.by_recorded_name(self._connection, name) or catalog.resolve(self._connection, name)
+
+    def _compute(self, stream: StreamTable, so_far: Repair) -> Repair:
+        """What was repaired is computed from scratch, if it was ever filled, and is not suspended."""
+        if not (stream.needs_reinit and stream.is_populated) or stream.status == "SUSPENDED":
+            return so_far
+        try:
+            result = self._refresh_for_sure(stream.pgt_id)
+        except known_failures() as error:
+            return Repair(so_far.table, so_far.done, as_ours(error))
+        if result.action is Action.SKIP:
+            return so_far.then(f"not computed yet: {result.reason}")
+        return so_far.then(f"computed again: {result.rows_inserted} rows in, {result.rows_deleted} out")
 
     def status(self, name: str | None = None) -> Sequence[StreamTable]:
         """All stream tables, or the one named."""

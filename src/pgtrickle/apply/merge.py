@@ -47,6 +47,11 @@ def create(connection: Connection, storage: Storage) -> None:
     """Creates the stream table: exactly the user's columns, and our index to find rows."""
     columns = ", ".join(definition(column) for column in storage.columns)
     execute(connection, f"CREATE TABLE {storage.qualified} ({columns})")
+    index(connection, storage)
+
+
+def index(connection: Connection, storage: Storage) -> None:
+    """Our index to find rows by, if they have anything to find them by."""
     names = tuple(column.name for column in storage.columns)
     if storage.hashable:
         execute(connection, f"CREATE INDEX ON {storage.qualified} (({storage.row_hash(names)}))")

@@ -57,9 +57,8 @@ def _may_change(connection: Connection) -> bool:
     """Whoever has the rights of the catalog's owner, under which all of ours was made; and where it was made: of a
     catalog that was restored from a dump, nothing can be told by oid."""
     row = connection.execute(
-        "SELECT pg_has_role(n.nspowner, 'USAGE') FROM pg_catalog.pg_namespace AS n"
-        " JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = 'pgt_stream_tables'"
-        " JOIN pgtrickle.pgt_origin AS o ON o.catalog_relid = c.oid WHERE n.nspname = 'pgtrickle'"
+        "SELECT pg_has_role(n.nspowner, 'USAGE') AND pgtrickle.catalog_is_here() FROM pg_catalog.pg_namespace AS n"
+        " WHERE n.nspname = 'pgtrickle'"
     ).fetchone()
     return row is not None and bool(row[0])
 
