@@ -288,9 +288,10 @@ class Trickle:
         whole = repair.take_up(conn)
         dropped.look(conn)
         streams = [self._recorded(name) for name in names] if names else catalog.list_tables(conn)
+        examined = [(stream, repair.examine(conn, stream)) for stream in sorted(streams, key=lambda each: each.pgt_id)]
         found = {
-            stream.pgt_id: repair.mend(conn, stream, self.settings)
-            for stream in sorted(streams, key=lambda stream: stream.pgt_id)
+            stream.pgt_id: finding if isinstance(finding, Repair) else repair.mend(conn, stream, finding, self.settings)
+            for stream, finding in examined
         }
         repair.finish(conn)
         if refresh:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 import pytest
 from psycopg.conninfo import make_conninfo
@@ -18,6 +19,7 @@ from pgtrickle import db, embedded
 from pgtrickle.api import Trickle
 from pgtrickle.catalog.origin import NotHere
 from pgtrickle.errors import ServerError, StateError
+from pgtrickle.fence import Fence
 from pgtrickle.refresh.repair import Repair
 from pgtrickle.scheduler.service import Controls, Service
 from tests.conftest import fresh_database
@@ -64,7 +66,7 @@ def test_until_it_is_repaired_nothing_is_touched(server18: embedded.Server, made
         there.run("INSERT INTO t VALUES (1, 1)")  # nor is a writer in the way of the old triggers
 
 
-def _no_part(_fence: object) -> object:
+def _no_part(_fence: Fence) -> NoReturn:
     raise AssertionError("nothing may begin")
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from pgtrickle import failpoints
 from pgtrickle.apply import merge
+from pgtrickle.apply.storage import dropped
 from pgtrickle.capture import slot, strays
 from pgtrickle.catalog import ddl, install, origin, serving
 from pgtrickle.catalog import reader as catalog
@@ -36,6 +37,16 @@ from pgtrickle.refresh.prepared import prepare
 _NEVER = 1 << 30
 _QUALIFIED = "pg_catalog"
 """The search path for PostgreSQL's own text of a query, in which every name is qualified."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong with a stream table, each defect in words: it is defined again then. The index of its rows can be
+    made by itself."""
+
+    defects: tuple[str, ...] = ()
+    unbound: bool = False
+    lacks_index: merge.Storage | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,34 +93,48 @@ def _remove_stray(connection: Connection, oid: int) -> bool:
         return strays.remove(connection, oid)
 
 
-def mend(connection: Connection, stream: StreamTable, settings: Settings) -> Repair:
+def examine(connection: Connection, stream: StreamTable) -> Finding | Repair:
+    """What is wrong with a stream table; changes nothing. If that cannot be told, or not by us, it will not be mended.
+    All are examined before one is mended: what two have in common is mended with the first, and the other lacks it."""
+    try:
+        with connection.transaction():
+            return Finding() if stream.is_restored else _examine(connection, stream)
+    except serving.NotServed as refused:
+        return Repair(str(stream), left=refused.message)
+    except known_failures() as error:
+        return _failed(connection, stream, error)
+
+
+def mend(connection: Connection, stream: StreamTable, finding: Finding, settings: Settings) -> Repair:
     """One stream table, all or nothing. What went wrong is noted with it, and shown by `status`."""
     try:
         with connection.transaction():
-            restocked = record.ensure_lock(connection, stream.pgt_id)
+            unlocked = record.ensure_lock(connection, stream.pgt_id)
             wait_for_refresh(connection, stream.pgt_id, str(stream))
-            work = _attach if stream.is_restored else _mend
-            done = work(connection, stream, settings)
+            if stream.is_restored:
+                done = _attach(connection, stream, settings)
+            else:
+                done = _mend(connection, stream, finding, settings)
         failpoints.reach("table-mended")
     except serving.NotServed as refused:
         return Repair(str(stream), left=refused.message)
     except known_failures() as error:
-        if connection.broken:
-            raise
-        raised = as_ours(error)
-        _note(connection, stream, raised)
-        return Repair(str(stream), error=raised)
-    return Repair(str(stream), ("its lock was missing: made again", *done) if restocked else done)
+        return _failed(connection, stream, error)
+    return Repair(str(stream), ("its lock was missing: made again", *done) if unlocked else done)
+
+
+def _failed(connection: Connection, stream: StreamTable, error: Exception) -> Repair:
+    if connection.broken:
+        raise error
+    raised = as_ours(error)
+    text = f"{raised}; {raised.hint}" if raised.hint else str(raised)
+    record.mark_failed(connection, stream.pgt_id, text, max_consecutive_errors=_NEVER, broken=True, counts=False)
+    return Repair(str(stream), error=raised)
 
 
 def finish(connection: Connection) -> None:
     """A slot that no source counts on any more would keep WAL."""
     slot.drop_if_unused(connection)
-
-
-def _note(connection: Connection, stream: StreamTable, error: Error) -> None:
-    text = f"{error}; {error.hint}" if error.hint else str(error)
-    record.mark_failed(connection, stream.pgt_id, text, max_consecutive_errors=_NEVER, broken=True, counts=False)
 
 
 def _attach(connection: Connection, stream: StreamTable, settings: Settings) -> tuple[str, ...]:
@@ -134,26 +159,32 @@ def _attach(connection: Connection, stream: StreamTable, settings: Settings) -> 
     return done, *_captured(connection, stream.pgt_id)
 
 
-def _mend(connection: Connection, stream: StreamTable, settings: Settings) -> tuple[str, ...]:
+def _examine(connection: Connection, stream: StreamTable) -> Finding:
     if stream.owner is None:
-        return ()  # it was dropped, and the next look removes it
+        raise dropped(stream)
     serving.require(connection, stream)
-    found = []
+    in_error = (stream.last_error or "it was in ERROR",) if stream.status == "ERROR" else ()
     if _is_unbound(connection, stream.pgt_id):
-        _by_name(connection, stream)
-        found.append("what its query uses was not on record")
+        return Finding(("what its query uses was not on record", *in_error), unbound=True)
     prepared = define.load(connection, stream)
-    found += find(connection, stream, prepared)
-    indexed = not needs_row_index(prepared.storage) or has_row_index(connection, stream.pgt_relid)
-    if not indexed:
-        merge.index(connection, prepared.storage)
-    if stream.status == "ERROR":
-        found.append(stream.last_error or "it was in ERROR")
-    done = () if indexed else ("the index of its rows was missing: made again",)
-    if not found:
-        return done
-    _define(connection, stream.pgt_id, settings, f"repaired: {', '.join(found)}")
-    return *done, *(f"{each}: mended" for each in found), *_captured(connection, stream.pgt_id)
+    needs_index = needs_row_index(prepared.storage) and not has_row_index(connection, stream.pgt_relid)
+    return Finding(
+        (*find(connection, stream, prepared), *in_error), lacks_index=prepared.storage if needs_index else None
+    )
+
+
+def _mend(connection: Connection, stream: StreamTable, finding: Finding, settings: Settings) -> tuple[str, ...]:
+    serving.require(connection, stream)
+    if finding.unbound:
+        _by_name(connection, stream)
+    done = []
+    if finding.lacks_index is not None:
+        merge.index(connection, finding.lacks_index)
+        done.append("the index of its rows was missing: made again")
+    if not finding.defects:
+        return tuple(done)
+    _define(connection, stream.pgt_id, settings, f"repaired: {', '.join(finding.defects)}")
+    return *done, *(f"{each}: mended" for each in finding.defects), *_captured(connection, stream.pgt_id)
 
 
 def _define(connection: Connection, pgt_id: int, settings: Settings, reason: str) -> None:
