@@ -12,6 +12,7 @@ from pgtrickle import db, destination
 from pgtrickle.answers import notes
 from pgtrickle.apply import storage
 from pgtrickle.capture import slot
+from pgtrickle.capture.advice import advice, set_identities
 from pgtrickle.catalog import health, install, origin, serving
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import writer as record
@@ -96,8 +97,11 @@ class Trickle:
         initialize: bool = True,
         diamond_consistency: str | None = None,
         diamond_schedule_policy: str | None = None,
+        auto_replica_identity: bool = False,
     ) -> RefreshResult | None:
-        """Creates a stream table, and populates it unless `initialize` is false. On failure nothing is left behind."""
+        """Creates a stream table, and populates it unless `initialize` is false. On failure nothing is left behind.
+        `auto_replica_identity` sets REPLICA IDENTITY FULL on those sources that it keeps from the WAL; it is put back
+        when no stream table reads them any more."""
         origin.require_here(self._connection)
         dropped.look(self._connection)
         asked = _of_diamonds(diamond_consistency, diamond_schedule_policy)
@@ -111,6 +115,7 @@ class Trickle:
             schedule=schedule,
             refresh_mode=refresh_mode.upper(),
             cdc_mode=None if cdc_mode is None else _cdc_mode(cdc_mode),
+            set_identity=auto_replica_identity,
         )
         self._ask_of_diamond(pgt_id, asked)
         if not initialize:
@@ -133,6 +138,7 @@ class Trickle:
         initialize: bool = True,
         diamond_consistency: str | None = None,
         diamond_schedule_policy: str | None = None,
+        auto_replica_identity: bool = False,
     ) -> RefreshResult | None:
         """Creates a stream table, or alters the one of that name to be as given; None if it was altered."""
         asked = {
@@ -142,9 +148,18 @@ class Trickle:
         }
         if not self.exists(name):
             return self.create_stream_table(
-                name, query, schedule=schedule, refresh_mode=refresh_mode, initialize=initialize, **asked
+                name,
+                query,
+                schedule=schedule,
+                refresh_mode=refresh_mode,
+                initialize=initialize,
+                auto_replica_identity=auto_replica_identity,
+                **asked,
             )
         self.alter_stream_table(name, query=query, schedule=schedule, refresh_mode=refresh_mode, **asked)
+        if auto_replica_identity:
+            with self._connection.transaction():
+                set_identities(self._connection, self.settings, self._sources(name))
         return None
 
     def exists(self, name: str) -> bool:
@@ -380,6 +395,15 @@ class Trickle:
     def cdc_history(self, max_rows: int = 20) -> Sequence[CdcChange]:
         """The last changes of a source's capture mode, newest first."""
         return catalog.cdc_history(self._connection, max_rows=max_rows)
+
+    def capture_advice(self, name: str | None = None) -> tuple[str, ...]:
+        """What to run for sources, of all stream tables or of one, that only their replica identity keeps from the WAL:
+        one line each."""
+        return advice(self._connection, self.settings, None if name is None else self._sources(name))
+
+    def _sources(self, name: str) -> set[int]:
+        pgt_id = catalog.resolve(self._connection, name).pgt_id
+        return {each.source_relid for each in catalog.dependencies(self._connection, pgt_id)}
 
     def slot_health(self) -> SlotHealth | None:
         """The replication slot that sources share; None if there is none."""

@@ -15,6 +15,7 @@ import psycopg
 from pgtrickle.answers import kept
 from pgtrickle.apply import first, layout, merge, state, storage
 from pgtrickle.capture import eligibility, triggers
+from pgtrickle.capture.advice import set_identities
 from pgtrickle.catalog import ddl, serving
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import writer as record
@@ -60,6 +61,7 @@ def create(
     schedule: str | None,
     refresh_mode: str,
     cdc_mode: str | None,
+    set_identity: bool = False,
 ) -> int:
     """Registers a stream table: catalog, storage, state, capture. Commits all or nothing; returns its id."""
     with connection.transaction():
@@ -71,13 +73,16 @@ def create(
         who = _defining(connection)
         compiled, mode = _compile(connection, query, who, refresh_mode)
         meaning.require_same(connection, query, who)
-        _require_eligible(connection, compiled, mode, cdc_mode, settings)
+        with_identity = replace(settings, auto_replica_identity=settings.auto_replica_identity or set_identity)
+        _require_eligible(connection, compiled, mode, cdc_mode, with_identity)
         prepared = prepare(connection, 0, schema, bare, compiled)
         merge.create(connection, prepared.storage)
         table = _table(connection, schema, bare)
         definition = _definition(connection, query, who, compiled, mode)
         pgt_id = record.register(connection, table, definition, schedule=schedule, requested_cdc_mode=cdc_mode)
         _build(connection, prepare(connection, pgt_id, schema, bare, compiled), mode, settings)
+        if set_identity and mode.effective != "FULL":
+            set_identities(connection, settings, [table.oid for table in prepared.sources])
     return pgt_id
 
 

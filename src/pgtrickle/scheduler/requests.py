@@ -24,9 +24,11 @@ from psycopg import sql
 from psycopg.rows import class_row
 
 from pgtrickle.answers import notes
+from pgtrickle.capture.advice import advice
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog.names import Name, parse_name, qualify
 from pgtrickle.catalog.reader import StreamTable
+from pgtrickle.config import Settings
 from pgtrickle.db import Caller, Connection, acting_for
 from pgtrickle.errors import Error, StateError, UsageError
 from pgtrickle.fence import Fence, fenced
@@ -174,7 +176,7 @@ def _next(conn: Connection, fence: Fence | None) -> Request | None:
 def _finish(conn: Connection, request: Request, executor: Executor, fence: Fence | None) -> None:
     """Carries one out and records what became of it; a failure that no one foresaw is recorded and raised."""
     try:
-        result = {**_perform(conn, request, executor), **_notes(request)}
+        result = {**_perform(conn, request, executor), **notes_of(conn, request)}
     except Exception as error:
         if conn.closed or conn.broken:
             raise  # it stays RUNNING, and is taken up again
@@ -206,9 +208,13 @@ def _tell(event: str, request: Request, failure: Error | None = None) -> None:
     say(event, level, error=failure, request=request.id, kind=request.kind, table=table, by=by)
 
 
-def _notes(request: Request) -> dict[str, object]:
-    """What who asked should know of a table defined in a session with other settings than ours."""
-    found = notes(request.settings) if "query" in request.args else ()
+def notes_of(conn: Connection, request: Request) -> dict[str, object]:
+    """What who asked should know of a table defined in a session with other settings than ours, and of its capture."""
+    if "query" not in request.args:
+        return {}
+    stream = catalog.by_recorded_name(conn, str(request.args.get("name")))
+    sources = {each.source_relid for each in catalog.dependencies(conn, stream.pgt_id)} if stream else set()
+    found = (*notes(request.settings), *advice(conn, Settings.load(conn), sources))
     return {"notes": list(found)} if found else {}
 
 

@@ -53,3 +53,47 @@ LEFT JOIN pg_namespace AS n ON n.oid = c.relnamespace;
 COMMENT ON VIEW pgtrickle.pgt_present IS
     'What PostgreSQL has of each stream table now. One that was dropped is there until the next look removes it.';
 
+-- As before, but for the hint of PT270, which is what to run.
+CREATE OR REPLACE FUNCTION pgtrickle.wal_verdict(
+    is_stream_table boolean, kind "char", persistence "char", is_partition boolean, wal_level text, free_slots bigint,
+    free_senders bigint, may_replicate boolean, may_publish boolean, unidentified text[], set_identity boolean, unpublished text[],
+    refused_writes text[], unsendable text[], encoding text, OUT code text, OUT reason text, OUT hint text)
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT v.code, v.reason, v.hint FROM (VALUES
+        (is_stream_table AND kind IS NOT NULL, 'PT259',
+         'it is a stream table: what reads it may be refreshed before its changes are committed and decoded',
+         'Stream tables stay with triggers; leave cdc_mode out.'),
+        (kind IS NULL, 'PT260', 'the table does not exist', 'Drop or alter the stream tables that read it.'),
+        (kind NOT IN ('r', 'p'), 'PT261',
+         CASE kind WHEN 'f' THEN 'it is a foreign table' WHEN 'v' THEN 'it is a view'
+                   WHEN 'm' THEN 'it is a materialized view' ELSE 'it is not a table' END,
+         'Only ordinary and partitioned tables are in the WAL.'),
+        (persistence <> 'p', 'PT262', 'it is, or has a partition that is, an unlogged or temporary table',
+         'ALTER TABLE ... SET LOGGED.'),
+        (is_partition, 'PT263', 'it is a partition: its changes are published as those of its root',
+         'Read the partitioned table, or stay with triggers.'),
+        (wal_level <> 'logical', 'PT264', 'wal_level is ' || wal_level,
+         'ALTER SYSTEM SET wal_level = logical, and restart the server.'),
+        (free_slots < 1, 'PT265', 'no replication slot is free',
+         'Raise max_replication_slots, or drop an unused slot.'),
+        (free_senders < 1, 'PT266', 'no WAL sender is free', 'Raise max_wal_senders.'),
+        (NOT may_replicate, 'PT267', 'the role has no REPLICATION right', 'ALTER ROLE ... REPLICATION.'),
+        (NOT may_publish, 'PT268', 'the role may not create the publication', 'GRANT CREATE ON DATABASE ... to it.'),
+        (cardinality(unpublished) > 0, 'PT269',
+         'the generated column ' || coalesce(unpublished[1], '') || ' is not in the WAL''s changes',
+         'Stay with triggers, which compute it.'),
+        (cardinality(unidentified) > 0 AND NOT set_identity, 'PT270',
+         'the replica identity of ' || coalesce(unidentified[1], '')
+         || CASE kind WHEN 'p' THEN ' is not FULL' ELSE ' does not cover the columns used' END,
+         (SELECT string_agg(format('ALTER TABLE %s REPLICA IDENTITY FULL;', u), ' ' ORDER BY u) FROM unnest(unidentified) AS u)
+         || ' Or have us do it: the setting pg_trickle.auto_replica_identity.'),
+        (cardinality(refused_writes) > 0, 'PT271',
+         'with REPLICA IDENTITY FULL and the generated column ' || coalesce(refused_writes[1], '')
+         || ' PostgreSQL would refuse its updates', 'Use an identity index that covers the columns used.'),
+        (cardinality(unsendable) > 0, 'PT272',
+         'values of the column ' || coalesce(unsendable[1], '') || ' have parts without a binary form',
+         'Stay with triggers, or drop the column.'),
+        (encoding <> 'UTF8', 'PT273', 'the encoding of the database is ' || encoding,
+         'Stay with triggers: the WAL is read in UTF8, and not all values can be written so.')
+    ) AS v(holds, code, reason, hint) WHERE v.holds ORDER BY v.code LIMIT 1
+$$;
