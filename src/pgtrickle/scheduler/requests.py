@@ -33,6 +33,7 @@ from pgtrickle.db import Caller, Connection, acting_for
 from pgtrickle.errors import Error, StateError, UsageError
 from pgtrickle.fence import Fence, fenced
 from pgtrickle.refresh.failure import as_ours, known_failures
+from pgtrickle.refresh.repair import Repair
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.scheduler import rights
 from pgtrickle.scheduler.events import say
@@ -93,6 +94,8 @@ class Executor(Protocol):
     def drop_stream_table(self, name: str, cascade: bool = ...) -> list[str]: ...
 
     def refresh_stream_table(self, name: str) -> RefreshResult: ...
+
+    def repair(self, *names: str) -> list[Repair]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +245,8 @@ def _perform(conn: Connection, request: Request, executor: Executor) -> dict[str
             return {"dropped": executor.drop_stream_table(_full_name(stream), **request.given("cascade"))}
         if request.kind == "refresh":
             return _outcome(executor.refresh_stream_table(_full_name(stream)))
+        if request.kind == "repair":
+            return _repaired(executor.repair(_full_name(stream)))
         _alter(conn, request, executor, stream, owner)
         return {}
 
@@ -291,6 +296,13 @@ def _is_there(conn: Connection, name: str) -> bool:
 
 def _full_name(stream: StreamTable) -> str:
     return str(Name(stream.pgt_schema, stream.pgt_name))
+
+
+def _repaired(found: list[Repair]) -> dict[str, object]:
+    for each in found:
+        if each.error is not None:
+            raise each.error
+    return {"outcome": found[-1].outcome, "done": [what for each in found for what in each.done]}
 
 
 def _outcome(result: RefreshResult) -> dict[str, object]:

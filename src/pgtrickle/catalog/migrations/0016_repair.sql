@@ -53,6 +53,16 @@ LEFT JOIN pg_namespace AS n ON n.oid = c.relnamespace;
 COMMENT ON VIEW pgtrickle.pgt_present IS
     'What PostgreSQL has of each stream table now. One that was dropped is there until the next look removes it.';
 
+-- A stream table that is there can be mended by request; one that was restored from a dump by the program alone.
+ALTER TABLE pgtrickle.pgt_requests DROP CONSTRAINT pgt_requests_kind_check,
+    ADD CONSTRAINT pgt_requests_kind_check CHECK (kind IN ('create', 'alter', 'drop', 'refresh', 'repair'));
+
+CREATE FUNCTION pgtrickle.repair_stream_table(name text) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN pgtrickle.add_request('repair', pg_catalog.jsonb_build_object('name', pgtrickle.check_own_name(name)));
+END
+$$;
+
 -- As before, but for the hint of PT270, which is what to run.
 CREATE OR REPLACE FUNCTION pgtrickle.wal_verdict(
     is_stream_table boolean, kind "char", persistence "char", is_partition boolean, wal_level text, free_slots bigint,
