@@ -270,8 +270,12 @@ class Trickle:
         return result
 
     def drop_stream_table(self, name: str, cascade: bool = False) -> list[str]:
-        """Drops a stream table and, with `cascade`, all that depends on it; returns the stream tables dropped."""
-        return self._drop(catalog.resolve(self._connection, name), cascade=cascade)
+        """Drops a stream table and, with `cascade`, all that depends on it; returns the stream tables dropped. Of one
+        that was restored from a dump and not repaired, only what is on record goes: no table is known to be its."""
+        origin.require_here(self._connection)
+        known = catalog.by_recorded_name(self._connection, name)
+        restored = known if known is not None and known.is_restored else None
+        return self._drop(restored or catalog.resolve(self._connection, name), cascade=cascade)
 
     def _drop(self, stream: StreamTable, *, cascade: bool) -> list[str]:
         dropped = define.drop(self._connection, stream, cascade=cascade)
@@ -305,7 +309,9 @@ class Trickle:
         streams = [self._recorded(name) for name in names] if names else catalog.list_tables(conn)
         examined = [(stream, repair.examine(conn, stream)) for stream in sorted(streams, key=lambda each: each.pgt_id)]
         found = {
-            stream.pgt_id: finding if isinstance(finding, Repair) else repair.mend(conn, stream, finding, self.settings)
+            stream.pgt_id: finding
+            if isinstance(finding, Repair)
+            else repair.mend(conn, stream, finding, self.settings, by_name=bool(names))
             for stream, finding in examined
         }
         repair.finish(conn)

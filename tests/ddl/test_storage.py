@@ -139,8 +139,8 @@ def test_a_restored_catalog_takes_no_table_for_its_own(made18: Place) -> None:
     (stream,) = made18.trickle.status()
     assert (stream.status, stream.owner) == ("ERROR", None)
     assert "restored from a dump" in str(stream.last_error)
-    for name, error in (("st", "PT460"), ("mine", "PT301")):
-        with pytest.raises(Error, match=error):
+    for name in ("st", "mine"):
+        with pytest.raises(Error, match="PT460"):
             made18.trickle.drop_stream_table(name)
     assert not made18.trickle.verify()[0].equal
     assert [str(each) for each in made18.trickle.status()] == ["public.st"]

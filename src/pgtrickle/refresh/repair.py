@@ -31,7 +31,7 @@ from pgtrickle.refresh.binding import COMPILE_AGAIN_WITHIN_S
 from pgtrickle.refresh.defects import find, has_row_index, needs_row_index
 from pgtrickle.refresh.failure import as_ours, known_failures
 from pgtrickle.refresh.lock import wait_for_refresh
-from pgtrickle.refresh.owners import confirmed
+from pgtrickle.refresh.owners import WaitsForOwner, confirmed
 from pgtrickle.refresh.prepared import prepare
 
 _NEVER = 1 << 30
@@ -105,14 +105,15 @@ def examine(connection: Connection, stream: StreamTable) -> Finding | Repair:
         return _failed(connection, stream, error)
 
 
-def mend(connection: Connection, stream: StreamTable, finding: Finding, settings: Settings) -> Repair:
-    """One stream table, all or nothing. What went wrong is noted with it, and shown by `status`."""
+def mend(connection: Connection, stream: StreamTable, finding: Finding, settings: Settings, *, by_name: bool) -> Repair:
+    """One stream table, all or nothing. What went wrong is noted with it, and shown by `status`. `by_name`: it was
+    asked for by name, as its owner does who has looked at it."""
     try:
         with connection.transaction():
             unlocked = record.ensure_lock(connection, stream.pgt_id)
             wait_for_refresh(connection, stream.pgt_id, str(stream))
             if stream.is_restored:
-                done = _attach(connection, stream, settings)
+                done = _attach(connection, stream, settings, trusted=by_name)
             else:
                 done = _mend(connection, stream, finding, settings)
         failpoints.reach("table-mended")
@@ -137,13 +138,13 @@ def finish(connection: Connection) -> None:
     slot.drop_if_unused(connection)
 
 
-def _attach(connection: Connection, stream: StreamTable, settings: Settings) -> tuple[str, ...]:
+def _attach(connection: Connection, stream: StreamTable, settings: Settings, *, trusted: bool) -> tuple[str, ...]:
     """A restored one: its table is the one of its name, if that is what a stream table's is like."""
     place = _named(connection, stream.pgt_schema, stream.pgt_name)
     at_place = stream if place is None else replace(stream, pgt_relid=place.oid)
     if place is not None:
         serving.require(connection, at_place)
-    compiled = _by_name(connection, at_place)
+    compiled = _by_name(connection, at_place, trusted=trusted)
     storage = prepare(connection, stream.pgt_id, stream.pgt_schema, stream.pgt_name, compiled).storage
     done = f"attached to the table {stream}"
     if place is None:
@@ -202,18 +203,23 @@ def _captured(connection: Connection, pgt_id: int) -> tuple[str, ...]:
     return (f"changes of {', '.join(sources)} are captured",) if sources else ()
 
 
-def _by_name(connection: Connection, stream: StreamTable) -> Compiled:
+def _by_name(connection: Connection, stream: StreamTable, *, trusted: bool = False) -> Compiled:
     """The query bound to the relations that have the names in PostgreSQL's own text of it. Code of others is as new:
-    it waits for the owner (PT350), as where someone has changed it."""
-    compiled = compile_query(
-        connection,
-        stream.normalized_query,
-        search_path=_QUALIFIED,
-        settings=stream.settings,
-        accept=confirmed(connection, stream),
-        within_s=COMPILE_AGAIN_WITHIN_S,
-        with_tree=False,
-    )
+    it waits for the owner (PT350), as where someone has changed it, unless she has asked for this table by name."""
+    try:
+        compiled = compile_query(
+            connection,
+            stream.normalized_query,
+            search_path=_QUALIFIED,
+            settings=stream.settings,
+            accept=None if trusted else confirmed(connection, stream),
+            within_s=COMPILE_AGAIN_WITHIN_S,
+            with_tree=False,
+        )
+    except WaitsForOwner as waits:
+        raise WaitsForOwner(
+            waits.message, hint=f"Look at it; then, with the login of its owner, `pgtrickle repair {stream}`."
+        ) from None
     ddl.use(connection, stream.pgt_id, compiled.analysis.dependencies)
     return compiled
 
