@@ -12,18 +12,21 @@ from pgtrickle import db, destination
 from pgtrickle.answers import notes
 from pgtrickle.apply import storage
 from pgtrickle.capture import slot
-from pgtrickle.catalog import health, install, serving
+from pgtrickle.capture.advice import advice, set_identities
+from pgtrickle.catalog import health, install, origin, serving
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.health import Check, SlotHealth
 from pgtrickle.catalog.reader import CdcChange, CdcStatus, HistoryRow, StreamTable
 from pgtrickle.config import Settings
 from pgtrickle.errors import ColumnsWarning, SessionWarning, StateError, UsageError
-from pgtrickle.refresh import circle, circle_rules, define, dropped
+from pgtrickle.refresh import circle, circle_rules, define, dropped, repair
 from pgtrickle.refresh.account import OTHER_GROUP, UNDER_WAY
 from pgtrickle.refresh.decide import Action
 from pgtrickle.refresh.explain import explain_query, explain_stream_table
+from pgtrickle.refresh.failure import as_ours, known_failures
 from pgtrickle.refresh.prepared import Prepared
+from pgtrickle.refresh.repair import Repair
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.refresh.run import Refresher
 from pgtrickle.refresh.verify import Verification, verify_or_tell
@@ -94,9 +97,12 @@ class Trickle:
         initialize: bool = True,
         diamond_consistency: str | None = None,
         diamond_schedule_policy: str | None = None,
+        auto_replica_identity: bool = False,
     ) -> RefreshResult | None:
         """Creates a stream table, and populates it; with `initialize` false the service does, when it is first due. On
-        failure nothing is left behind."""
+        failure nothing is left behind. `auto_replica_identity` sets REPLICA IDENTITY FULL on those sources that it
+        keeps from the WAL; it is put back when no stream table reads them any more."""
+        origin.require_here(self._connection)
         dropped.look(self._connection)
         asked = _of_diamonds(diamond_consistency, diamond_schedule_policy)
         schedule = check_schedule(schedule, self.settings.min_schedule_seconds)
@@ -110,6 +116,7 @@ class Trickle:
             refresh_mode=refresh_mode.upper(),
             cdc_mode=None if cdc_mode is None else _cdc_mode(cdc_mode),
             fill_when_due=not initialize,
+            set_identity=auto_replica_identity,
         )
         self._ask_of_diamond(pgt_id, asked)
         if not initialize:
@@ -132,6 +139,7 @@ class Trickle:
         initialize: bool = True,
         diamond_consistency: str | None = None,
         diamond_schedule_policy: str | None = None,
+        auto_replica_identity: bool = False,
     ) -> RefreshResult | None:
         """Creates a stream table, or alters the one of that name to be as given; None if it was altered."""
         asked = {
@@ -141,9 +149,18 @@ class Trickle:
         }
         if not self.exists(name):
             return self.create_stream_table(
-                name, query, schedule=schedule, refresh_mode=refresh_mode, initialize=initialize, **asked
+                name,
+                query,
+                schedule=schedule,
+                refresh_mode=refresh_mode,
+                initialize=initialize,
+                auto_replica_identity=auto_replica_identity,
+                **asked,
             )
         self.alter_stream_table(name, query=query, schedule=schedule, refresh_mode=refresh_mode, **asked)
+        if auto_replica_identity:
+            with self._connection.transaction():
+                set_identities(self._connection, self.settings, self._sources(name))
         return None
 
     def exists(self, name: str) -> bool:
@@ -262,8 +279,12 @@ class Trickle:
         return result
 
     def drop_stream_table(self, name: str, cascade: bool = False) -> list[str]:
-        """Drops a stream table and, with `cascade`, all that depends on it; returns the stream tables dropped."""
-        return self._drop(catalog.resolve(self._connection, name), cascade=cascade)
+        """Drops a stream table and, with `cascade`, all that depends on it; returns the stream tables dropped. Of one
+        that was restored from a dump and not repaired, only what is on record goes: no table is known to be its."""
+        origin.require_here(self._connection)
+        known = catalog.by_recorded_name(self._connection, name)
+        restored = known if known is not None and known.is_restored else None
+        return self._drop(restored or catalog.resolve(self._connection, name), cascade=cascade)
 
     def _drop(self, stream: StreamTable, *, cascade: bool) -> list[str]:
         dropped = define.drop(self._connection, stream, cascade=cascade)
@@ -286,6 +307,43 @@ class Trickle:
         from pgtrickle.scheduler import asked  # here: graphs are loaded only where there may be one
 
         return asked.refresh(self._refresher, pgt_id, full=full, initiated_by=initiated_by)
+
+    def repair(self, *names: str, refresh: bool = True) -> list[Repair]:
+        """Mends stream tables (all, if none is named) that were restored from a dump, or of which something was dropped
+        by hand, and computes them from scratch where that is needed, unless `refresh` is false: then the service does.
+        Says what it did for each; one that cannot be mended says why, and the others are mended all the same."""
+        conn = self._connection
+        whole = repair.take_up(conn)
+        dropped.look(conn)
+        streams = [self._recorded(name) for name in names] if names else catalog.list_tables(conn)
+        examined = [(stream, repair.examine(conn, stream)) for stream in sorted(streams, key=lambda each: each.pgt_id)]
+        found = {
+            stream.pgt_id: finding
+            if isinstance(finding, Repair)
+            else repair.mend(conn, stream, finding, self.settings, by_name=bool(names))
+            for stream, finding in examined
+        }
+        repair.finish(conn)
+        if refresh:
+            for stream in self.in_order():
+                if stream.pgt_id in found and found[stream.pgt_id].outcome not in {"ERROR", "left"}:
+                    found[stream.pgt_id] = self._compute(stream, found[stream.pgt_id])
+        return [*(Repair("the catalog", (each,)) for each in whole), *found.values()]
+
+    def _recorded(self, name: str) -> StreamTable:
+        return catalog.by_recorded_name(self._connection, name) or catalog.resolve(self._connection, name)
+
+    def _compute(self, stream: StreamTable, so_far: Repair) -> Repair:
+        """What was repaired is computed from scratch, if it was ever filled, and is not suspended."""
+        if not (stream.needs_reinit and stream.is_populated) or stream.status == "SUSPENDED":
+            return so_far
+        try:
+            result = self._refresh_for_sure(stream.pgt_id)
+        except known_failures() as error:
+            return Repair(so_far.table, so_far.done, as_ours(error))
+        if result.action is Action.SKIP:
+            return so_far.then(f"not computed yet: {result.reason}")
+        return so_far.then(f"computed again: {result.rows_inserted} rows in, {result.rows_deleted} out")
 
     def status(self, name: str | None = None) -> Sequence[StreamTable]:
         """All stream tables, or the one named."""
@@ -352,6 +410,15 @@ class Trickle:
     def cdc_history(self, max_rows: int = 20) -> Sequence[CdcChange]:
         """The last changes of a source's capture mode, newest first."""
         return catalog.cdc_history(self._connection, max_rows=max_rows)
+
+    def capture_advice(self, name: str | None = None) -> tuple[str, ...]:
+        """What to run for sources, of all stream tables or of one, that only their replica identity keeps from the WAL:
+        one line each."""
+        return advice(self._connection, self.settings, None if name is None else self._sources(name))
+
+    def _sources(self, name: str) -> set[int]:
+        pgt_id = catalog.resolve(self._connection, name).pgt_id
+        return {each.source_relid for each in catalog.dependencies(self._connection, pgt_id)}
 
     def slot_health(self) -> SlotHealth | None:
         """The replication slot that sources share; None if there is none."""

@@ -26,17 +26,20 @@ def conn(database18: str) -> Iterator[Connection]:
 
 
 @contextmanager
-def subscribed(server: embedded.Server, conn: Connection, table: str) -> Iterator[Connection]:
-    """A session in another database whose table of the same name is replicated to ours."""
+def subscribed(server: embedded.Server, conn: Connection, table: str, *rows: str) -> Iterator[Connection]:
+    """A session in another database whose table of the same name is replicated to ours; `rows` that it has before are
+    copied first."""
     with fresh_database(server) as dsn, db.open_session(dsn) as publisher:
         slot = f"s_{publisher.info.dbname}"
         run(publisher, f"CREATE TABLE {table} (id int PRIMARY KEY, v text)", f"CREATE PUBLICATION p FOR TABLE {table}")
+        for each in rows:
+            run(publisher, f"INSERT INTO {table} VALUES {each}")
         publisher.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
         conn.execute(
             sql.SQL(
                 "CREATE SUBSCRIPTION sub CONNECTION {} PUBLICATION p WITH (create_slot = false, slot_name = {},"
-                " copy_data = false)"
-            ).format(sql.Literal(dsn), sql.Identifier(slot))
+                " copy_data = {})"
+            ).format(sql.Literal(dsn), sql.Identifier(slot), sql.Literal(bool(rows)))
         )
         try:
             yield publisher
@@ -98,6 +101,27 @@ def test_a_subscription_that_came_and_went_between_two_looks(
         arrive(conn, "SELECT count(*) = 1 FROM t")
     assert captured(conn, ledger)
     assert ledger.check().truncated
+
+
+@pytest.mark.parametrize("level", ["statement", "row"])
+def test_the_first_copy_of_a_subscription(
+    server18: embedded.Server, conn: Connection, follow: Follow, level: str
+) -> None:
+    """By row triggers, which have been there before, it is captured; by others it is computed anew."""
+    run(conn, "CREATE TABLE t (id int PRIMARY KEY, v text)")
+    ledger = follow("t", "id", "v")
+    with conn.transaction():
+        triggers.attach(conn, ledger.source, ["id", "v"], trigger_mode=level)
+    ledger.check()
+    with subscribed(server18, conn, "t", "(1, 'a'), (2, 'b')") as publisher:
+        arrive(conn, "SELECT count(*) = 2 FROM t")
+        with conn.transaction():
+            triggers.attach(conn, ledger.source, ["id", "v"], trigger_mode=level)
+        pending = ledger.check()
+        assert (pending.truncated, pending.captured) == (level == "statement", True)
+        run(publisher, "DELETE FROM t WHERE id = 2")
+        arrive(conn, "SELECT count(*) = 1 FROM t")
+        assert not ledger.check().truncated
 
 
 def test_sessions_that_replicate_and_triggers_that_were_disabled(conn: Connection, follow: Follow) -> None:

@@ -14,7 +14,7 @@ from pgtrickle.apply.merge import Storage
 from pgtrickle.catalog.install import uninstall
 from pgtrickle.config import Settings
 from pgtrickle.db import Connection
-from pgtrickle.errors import StateError
+from pgtrickle.errors import Error, StateError
 from pgtrickle.model import Table
 from pgtrickle.scheduler.refreshes import Refreshes
 from tests.ddl.place import Place
@@ -140,7 +140,7 @@ def test_a_restored_catalog_takes_no_table_for_its_own(made18: Place) -> None:
     assert (stream.status, stream.owner) == ("ERROR", None)
     assert "restored from a dump" in str(stream.last_error)
     for name in ("st", "mine"):
-        with pytest.raises(StateError, match="PT301"):
+        with pytest.raises(Error, match="PT460"):
             made18.trickle.drop_stream_table(name)
     assert not made18.trickle.verify()[0].equal
     assert [str(each) for each in made18.trickle.status()] == ["public.st"]

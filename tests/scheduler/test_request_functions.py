@@ -90,7 +90,12 @@ def test_what_is_wrong_is_refused_at_once(world: World) -> None:
         assert said in str(error.diag.message_primary)
         assert str(error.diag.message_primary).startswith(code if code.startswith("PT") else "PT1")
         assert error.diag.message_hint
-    for call in ("alter_stream_table('t')", "drop_stream_table('t')", "refresh_stream_table('t')"):
+    for call in (
+        "alter_stream_table('t')",
+        "drop_stream_table('t')",
+        "refresh_stream_table('t')",
+        "repair_stream_table('t')",
+    ):
         assert refusal(world.admin, f"SELECT pgtrickle.{call}").sqlstate == "42P01"
     assert world.requests() == []
 

@@ -14,6 +14,7 @@ from pgtrickle.db import Connection
 from pgtrickle.errors import StateError
 from pgtrickle.fence import Fence, LeaseLost
 from pgtrickle.refresh.decide import Action
+from pgtrickle.refresh.repair import Repair
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.scheduler.requests import MOST_ATTEMPTS, carry_out, waiting
 from tests.scheduler.conftest import World, leading
@@ -45,6 +46,11 @@ class Recorder:
     def refresh_stream_table(self, name: str, *, full: bool = False) -> RefreshResult:
         self._called("refresh", f"{name} in full" if full else name)
         return RefreshResult(Action.DIFFERENTIAL, "it changed", 3, 1, duration_ms=1.23456)
+
+    def repair(self, *names: str) -> list[Repair]:
+        self._called("repair", names)
+        error = StateError("its source is gone", code="PT100", hint="make it") if len(self.calls) > 1 else None
+        return [Repair("the catalog", ("tidied",)), Repair(names[0], ("mended",), error)]
 
 
 @pytest.fixture
@@ -158,6 +164,19 @@ def test_a_request_that_kills_the_service_again_and_again_has_failed(totals: Wor
     assert carry_out(service, recorder) == 0
     assert recorder.calls == []
     assert outcome(totals.admin)[:2] == ("FAILED", "PT383")
+
+
+def test_a_repair_says_what_it_did_or_fails(totals: World, service: Connection) -> None:
+    recorder = Recorder()
+    for _ in range(2):
+        ask(totals, "repair_stream_table('totals')")
+    assert carry_out(service, recorder) == 2
+    assert recorder.calls == [("repair", ('"public"."totals"',))] * 2
+    found = totals.admin.execute("SELECT state, error_code, hint, result FROM pgtrickle.pgt_requests ORDER BY id")
+    assert found.fetchall() == [
+        ("DONE", None, None, {"outcome": "repaired", "done": ["tidied", "mended"]}),
+        ("FAILED", "PT100", "make it", None),
+    ]
 
 
 def test_a_lost_connection_leaves_the_request_to_the_next(totals: World, service: Connection) -> None:

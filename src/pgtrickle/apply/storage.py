@@ -29,8 +29,8 @@ def dropped(name: object) -> Refused:
     return Refused(
         f"the stream table {name} was dropped",
         code="PT311",
-        hint="what belonged to it is removed at the next look; if the database was restored from a dump, uninstall and"
-        " create the stream tables again",
+        hint="what belonged to it is removed at the next look; if the database was restored from a dump, run"
+        " `pgtrickle repair`",
     )
 
 

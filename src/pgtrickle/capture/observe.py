@@ -37,7 +37,7 @@ def observe(
     source_oid: int | None = None,
 ) -> tuple[Observed, ...]:
     """Every captured source as it is now, or the one that is named. `decoder` as for `steer`."""
-    asked = _asked(conn, settings)
+    asked = asked_of(conn, settings)
     verdicts = eligibility.verdicts(conn, set_identity=settings.auto_replica_identity, source_oid=source_oid)
     current = slot.inspect(conn)
     rows = conn.execute(
@@ -79,7 +79,7 @@ def observe(
     return tuple(found)
 
 
-def _asked(conn: psycopg.Connection[Any], settings: Settings) -> dict[int, Asked]:
+def asked_of(conn: psycopg.Connection[Any], settings: Settings) -> dict[int, Asked]:
     """What each source's consumers ask for together."""
     consumers: defaultdict[int, list[tuple[str, str | None]]] = defaultdict(list)
     for oid, name, requested in conn.execute(

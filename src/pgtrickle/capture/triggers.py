@@ -128,6 +128,8 @@ def attach_all(
             if job.buffer_exists and job.mode is not Mode.WAL and not stand(conn, job.source.table.oid):
                 buffer.mark(conn, job.source.table.oid)  # once they stand again, other consumers could not tell
             _carry_out(conn, job)
+            if not job.buffer_exists and _has_readers(conn, job.source.table.oid):
+                buffer.mark(conn, job.source.table.oid)  # someone dropped it, with changes that others had not read
             if job.mode is Mode.WAL:
                 shift.to_triggers(
                     conn, job.source.table.oid, _why_back(job), failed=not job.intact, lossy=not job.intact
@@ -203,6 +205,17 @@ def detach_all(
         for oid in unused:
             _remove(conn, oid, triggers[oid])
         return tuple(unused)
+
+
+def _has_readers(conn: psycopg.Connection[Any], source_oid: int) -> bool:
+    """Whether a stream table goes on from changes of the source that it counts on to be in the buffer."""
+    return bool(
+        conn.execute(
+            "SELECT FROM pgtrickle.pgt_dependencies JOIN pgtrickle.pgt_stream_tables USING (pgt_id)"
+            " WHERE source_relid = %s AND effective_mode <> 'FULL' AND is_populated AND NOT needs_reinit LIMIT 1",
+            (source_oid,),
+        ).rowcount
+    )
 
 
 def _is_used(conn: psycopg.Connection[Any], source_oid: int) -> bool:

@@ -276,6 +276,13 @@ def _grant(conn: psycopg.Connection[Any]) -> tuple[str, ...]:
     return ()
 
 
+def mend(conn: psycopg.Connection[Any]) -> tuple[str, ...]:
+    """What `install` does beside the migrations: the rights of readers, and the event triggers."""
+    with conn.transaction():
+        _as_owner(conn)
+        return _grant(conn) + _track_ddl(conn)
+
+
 def _track_ddl(conn: psycopg.Connection[Any]) -> tuple[str, ...]:
     """Create the event triggers if we may; a directory of older migrations has none."""
     return () if not _exists(conn, "pgt_ddl_tracking") or ddl.track(conn) else (ddl.NOT_TRACKED,)

@@ -12,6 +12,7 @@ from psycopg import sql
 from psycopg.rows import class_row
 
 from pgtrickle.catalog.names import parse_name
+from pgtrickle.catalog.origin import not_here
 from pgtrickle.db import caller, schemas_of
 from pgtrickle.errors import StateError
 
@@ -52,6 +53,8 @@ class StreamTable:
     settings: Mapping[str, str] = field(default_factory=dict, hash=False)
     owner: str | None = None
     fill_when_due: bool = False
+    is_restored: bool = False
+    """From a dump, and not repaired since: it is attached to no table of this database."""
 
     def __str__(self) -> str:
         return f"{self.pgt_schema}.{self.pgt_name}"
@@ -172,7 +175,7 @@ class CdcChange:
 
 
 _AS_TEXT = {"frontier", "upstream_frontier", "snapshot", "decoder_confirmed_lsn", "confirmed_lsn"}
-_PRESENT = {"pgt_schema", "pgt_name", "owner", "status", "last_error"}
+_PRESENT = {"pgt_schema", "pgt_name", "owner", "status", "last_error", "is_restored"}
 """What of a stream table is not read as it is stored, but as its table is now."""
 
 
@@ -230,12 +233,25 @@ def resolve(conn: psycopg.Connection[Any], text: str) -> StreamTable:
     schemas = schemas_of(conn, caller(conn).search_path)
     relation = conn.execute(_NAMED, {"schema": name.schema, "name": name.name, "schemas": schemas}).fetchone()
     hint = "`pgtrickle status` lists them all."
+    found = None if relation is None else by_relation(conn, int(relation[0]))
+    if found is None and (known := by_recorded_name(conn, text)) is not None and known.is_restored:
+        raise not_here(f"the stream table {known}")
     if relation is None:
         raise StateError(f"there is no stream table {name}", code="PT301", hint=hint)
-    found = by_relation(conn, int(relation[0]))
     if found is None:
         raise StateError(f"{relation[1]}.{relation[2]} is not a stream table", code="PT301", hint=hint)
     return found
+
+
+def by_recorded_name(conn: psycopg.Connection[Any], text: str) -> StreamTable | None:
+    """The stream table of that name, whether it has a table or not; without a schema the first along the path."""
+    name = parse_name(text)
+    schemas = [name.schema] if name.schema is not None else schemas_of(conn, caller(conn).search_path)
+    where = sql.SQL(
+        "WHERE p.pgt_name = %(name)s AND p.pgt_schema = ANY(%(schemas)s::text[])"
+        " ORDER BY array_position(%(schemas)s::text[], p.pgt_schema), t.pgt_id DESC"
+    )
+    return _one(conn, where, {"name": name.name, "schemas": schemas})
 
 
 def list_tables(conn: psycopg.Connection[Any]) -> tuple[StreamTable, ...]:
@@ -245,7 +261,7 @@ def list_tables(conn: psycopg.Connection[Any]) -> tuple[StreamTable, ...]:
 
 def dropped(conn: psycopg.Connection[Any]) -> tuple[StreamTable, ...]:
     """Those whose table is gone, oldest first."""
-    return _many(conn, sql.SQL("WHERE NOT p.is_there ORDER BY t.pgt_id"), ())
+    return _many(conn, sql.SQL("WHERE NOT p.is_there AND NOT p.is_restored ORDER BY t.pgt_id"), ())
 
 
 def unfilled(conn: psycopg.Connection[Any], relids: Collection[int]) -> dict[int, str]:
@@ -357,11 +373,15 @@ def cdc_history(
         return tuple(cursor.execute(query.format(_columns(CdcChange)), (source_oid, source_oid, max_rows)))
 
 
-def _one(conn: psycopg.Connection[Any], rest: sql.SQL, values: Sequence[object]) -> StreamTable | None:
+def _one(
+    conn: psycopg.Connection[Any], rest: sql.SQL, values: Sequence[object] | Mapping[str, object]
+) -> StreamTable | None:
     found = _many(conn, rest, values)
     return found[0] if found else None
 
 
-def _many(conn: psycopg.Connection[Any], rest: sql.SQL, values: Sequence[object]) -> tuple[StreamTable, ...]:
+def _many(
+    conn: psycopg.Connection[Any], rest: sql.SQL, values: Sequence[object] | Mapping[str, object]
+) -> tuple[StreamTable, ...]:
     with conn.cursor(row_factory=class_row(StreamTable)) as cursor:
         return tuple(cursor.execute(_STREAM_TABLES + rest, values))

@@ -69,10 +69,19 @@ def register(
         ) from error
     assert row is not None, "INSERT … RETURNING gives a row"
     pgt_id = int(row[0])
-    conn.execute("INSERT INTO pgtrickle.pgt_refresh_locks (pgt_id) VALUES (%s)", (pgt_id,))
+    ensure_lock(conn, pgt_id)
     _set_sources(conn, pgt_id, definition.sources)
     ddl.use(conn, pgt_id, definition.dependencies)
     return pgt_id
+
+
+def ensure_lock(conn: psycopg.Connection[Any], pgt_id: int) -> bool:
+    """Make the row by which refreshes lock each other out; returns whether it was missing."""
+    return bool(
+        conn.execute(
+            "INSERT INTO pgtrickle.pgt_refresh_locks (pgt_id) VALUES (%s) ON CONFLICT DO NOTHING", (pgt_id,)
+        ).rowcount
+    )
 
 
 def redefine(conn: psycopg.Connection[Any], pgt_id: int, definition: Definition) -> None:
@@ -146,6 +155,16 @@ def set_storage(conn: psycopg.Connection[Any], pgt_id: int, relid: int) -> None:
         conn,
         "UPDATE pgtrickle.pgt_stream_tables SET pgt_relid = %s, updated_at = now() WHERE pgt_id = %s",
         (relid, pgt_id),
+    )
+
+
+def attach(conn: psycopg.Connection[Any], pgt_id: int, table: Table) -> None:
+    """A stream table that was restored from a dump is stored in this relation, which it is said by name to be."""
+    _update(
+        conn,
+        "UPDATE pgtrickle.pgt_stream_tables SET pgt_relid = %s, pgt_schema = %s, pgt_name = %s, restored = false,"
+        " last_error = NULL, updated_at = now() WHERE pgt_id = %s",
+        (table.oid, table.schema, table.name, pgt_id),
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pgtrickle import db
+from pgtrickle.capture.advice import advice
 from pgtrickle.catalog import install, requests
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog.names import Name, parse_name, qualify
@@ -19,6 +20,7 @@ from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.catalog.requests import Progress
 from pgtrickle.cli.outcome import Interrupted
 from pgtrickle.cli.progress import Doing
+from pgtrickle.config import Settings
 from pgtrickle.errors import Error, ServerError, SessionWarning, StateError
 from pgtrickle.refresh.decide import Action
 from pgtrickle.refresh.result import RefreshResult
@@ -49,17 +51,29 @@ class Worker:
     def exists(self, name: str) -> bool:
         return self._knows_catalog and self._named(name) is not None
 
-    def create_stream_table(self, name: str, query: str, **options: object) -> RefreshResult | None:
-        if not self._may_hand(None, defining=True):
+    def create_stream_table(
+        self, name: str, query: str, *, auto_replica_identity: bool = False, **options: object
+    ) -> RefreshResult | None:
+        """To change the sources is asked of no service: that is left to who asks for it."""
+        if auto_replica_identity or not self._may_hand(None, defining=True):
+            options["auto_replica_identity"] = auto_replica_identity
             return self._here().create_stream_table(name, query, **options)  # type: ignore[arg-type]  # as they came
         full_name = str(Name(*qualify(self._connection, parse_name(name))))
         return _result(self._ask(name, "create", {"name": full_name, "query": query, **_given(options)}))
 
     def create_or_replace_stream_table(
-        self, name: str, query: str, *, initialize: bool = True, **options: object
+        self,
+        name: str,
+        query: str,
+        *,
+        initialize: bool = True,
+        auto_replica_identity: bool = False,
+        **options: object,
     ) -> RefreshResult | None:
         if not self.exists(name):
-            return self.create_stream_table(name, query, initialize=initialize, **options)
+            return self.create_stream_table(
+                name, query, initialize=initialize, auto_replica_identity=auto_replica_identity, **options
+            )
         self.alter_stream_table(name, query=query, **options)
         return None
 
@@ -83,6 +97,12 @@ class Worker:
 
     def status(self, name: str) -> Sequence[StreamTable]:
         return self._opened.status(name) if self._opened is not None else (catalog.resolve(self._connection, name),)
+
+    def capture_advice(self, name: str) -> tuple[str, ...]:
+        """What to run for sources that only their replica identity keeps from the WAL: one line each."""
+        pgt_id = catalog.resolve(self._connection, name).pgt_id
+        sources = {each.source_relid for each in catalog.dependencies(self._connection, pgt_id)}
+        return advice(self._connection, Settings.load(self._connection), sources)
 
     def in_order(self) -> Sequence[StreamTable]:
         """All stream tables, each after those that it reads."""

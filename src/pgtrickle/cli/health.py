@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated
 
@@ -21,6 +22,7 @@ def cdc(
     """Show how each source is captured and why, the replication slot, and the last changes of mode."""
     with target(context).trickle("asking about capture") as trickle:
         sources, slot, history = trickle.cdc_status(), trickle.slot_health(), trickle.cdc_history(limit)
+        advice = trickle.capture_advice()
     if as_json:
         print_json(
             {
@@ -51,6 +53,7 @@ def cdc(
             ],
             numbers=["lag"],
         )
+    _advise(advice)
     typer.echo(f"\nslot: {_slot(slot)}")
     if history:
         typer.echo("\nlast changes of mode:")
@@ -63,15 +66,24 @@ def cdc(
 def health(context: typer.Context, as_json: AsJson = False) -> None:
     """Check everything that can go wrong; exit 1 if something has. Warnings are shown, but are no reason for it."""
     with target(context).trickle("checking") as trickle:
-        checks = trickle.health()
+        checks, advice = trickle.health(), trickle.capture_advice()
     if as_json:
         print_json([asdict(check) for check in checks])
     else:
         print_table(
             ["check", "severity", "detail"], [(check.check_name, check.severity, check.detail) for check in checks]
         )
+        _advise(advice)
     if any(check.severity == "ERROR" for check in checks):
         raise typer.Exit(NO)
+
+
+def _advise(lines: Sequence[str]) -> None:
+    """In full, so that what is to be run can be copied."""
+    if lines:
+        typer.echo()
+    for line in lines:
+        typer.echo(f"note: {line}")
 
 
 def _slot(slot: SlotHealth | None) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pgtrickle.cli import database, health, postgres, service, tables
+from pgtrickle.cli import database, health, postgres, repair, service, tables
 from pgtrickle.cli.anywhere import OptionsAnywhere
 from pgtrickle.cli.target import EXPOSED, Target, has_password
 
@@ -59,6 +59,7 @@ _VERBS: tuple[Callable[..., None], ...] = (
     tables.refresh,
     tables.pause,
     tables.resume,
+    repair.repair,
     tables.status,
     tables.history,
     tables.explain,

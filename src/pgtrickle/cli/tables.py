@@ -57,6 +57,10 @@ def create(
     or_replace: Annotated[
         bool, typer.Option("--or-replace", help="Alter a stream table of that name to be as given.")
     ] = False,
+    auto_replica_identity: Annotated[
+        bool,
+        typer.Option("--auto-replica-identity", help="Set REPLICA IDENTITY FULL on sources where the WAL needs it."),
+    ] = False,
     here: Here = False,
     as_json: AsJson = False,
 ) -> None:
@@ -83,12 +87,15 @@ def create(
                 initialize=initialize,
                 diamond_consistency=diamond_consistency,
                 diamond_schedule_policy=diamond_schedule_policy,
+                auto_replica_identity=auto_replica_identity,
             )
         else:
             result = None
         stream = trickle.status(name)[0]
+        advice = trickle.capture_advice(name)
     if as_json:
-        print_json({**_status(stream), "refresh": None if result is None else _refresh(stream, result)})
+        refreshed = None if result is None else _refresh(stream, result)
+        print_json({**_status(stream), "refresh": refreshed, "notes": list(advice)})
         return
     if existed:
         typer.echo(f"{stream} exists already" if if_not_exists else f"replaced {stream}")
@@ -97,6 +104,8 @@ def create(
     if stream.mode_reason and stream.refresh_mode != stream.effective_mode:
         typer.echo(f"because {stream.mode_reason}")
     typer.echo(NOT_FILLED if result is None else _sentence(result))
+    for line in advice:
+        typer.echo(f"note: {line}")
 
 
 def alter(

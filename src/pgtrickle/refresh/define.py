@@ -15,6 +15,7 @@ import psycopg
 from pgtrickle.answers import kept
 from pgtrickle.apply import first, layout, merge, state, storage
 from pgtrickle.capture import eligibility, triggers
+from pgtrickle.capture.advice import set_identities
 from pgtrickle.catalog import ddl, serving
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import writer as record
@@ -62,6 +63,7 @@ def create(
     refresh_mode: str,
     cdc_mode: str | None,
     fill_when_due: bool = False,
+    set_identity: bool = False,
 ) -> int:
     """Registers a stream table: catalog, storage, state, capture. Commits all or nothing; returns its id. Its rows
     come by the caller's refresh or, with `fill_when_due`, by the service's."""
@@ -74,7 +76,8 @@ def create(
         who = _defining(connection)
         compiled, mode = _compile(connection, query, who, refresh_mode)
         meaning.require_same(connection, query, who)
-        _require_eligible(connection, compiled, mode, cdc_mode, settings)
+        with_identity = replace(settings, auto_replica_identity=settings.auto_replica_identity or set_identity)
+        _require_eligible(connection, compiled, mode, cdc_mode, with_identity)
         prepared = prepare(connection, 0, schema, bare, compiled)
         merge.create(connection, prepared.storage)
         table = _table(connection, schema, bare)
@@ -88,6 +91,8 @@ def create(
             fill_when_due=fill_when_due,
         )
         _build(connection, prepare(connection, pgt_id, schema, bare, compiled), mode, settings)
+        if set_identity and mode.effective != "FULL":
+            set_identities(connection, settings, [table.oid for table in prepared.sources])
     return pgt_id
 
 

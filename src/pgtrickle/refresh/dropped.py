@@ -59,12 +59,11 @@ def _anything_to_do(connection: Connection) -> bool:
     made: of a catalog that was restored from a dump, nothing can be told by oid."""
     row = connection.execute(
         "SELECT EXISTS (SELECT FROM pgtrickle.pgt_present AS p JOIN pgtrickle.pgt_stream_tables AS t USING (pgt_id)"
-        "   WHERE NOT p.is_there OR (t.pgt_schema, t.pgt_name) <> (p.pgt_schema, p.pgt_name))"
+        "   WHERE NOT p.is_restored"
+        "     AND (NOT p.is_there OR (t.pgt_schema, t.pgt_name) <> (p.pgt_schema, p.pgt_name)))"
         f" OR EXISTS ({catalog.UNUSED_SOURCES})"
         " FROM pg_catalog.pg_namespace AS n"
-        " JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = 'pgt_stream_tables'"
-        " JOIN pgtrickle.pgt_origin AS o ON o.catalog_relid = c.oid"
-        " WHERE n.nspname = 'pgtrickle' AND pg_has_role(n.nspowner, 'USAGE')"
+        " WHERE n.nspname = 'pgtrickle' AND pg_has_role(n.nspowner, 'USAGE') AND pgtrickle.catalog_is_here()"
     ).fetchone()
     return row is not None and bool(row[0])
 

@@ -24,14 +24,17 @@ from psycopg import sql
 from psycopg.rows import class_row
 
 from pgtrickle.answers import notes
+from pgtrickle.capture.advice import advice
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog.names import Name, parse_name, qualify
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.catalog.requests import kind_of
+from pgtrickle.config import Settings
 from pgtrickle.db import Caller, Connection, acting_for
 from pgtrickle.errors import Error, ServerError, StateError, UsageError
 from pgtrickle.fence import Fence, fenced
 from pgtrickle.refresh.failure import as_ours, is_known
+from pgtrickle.refresh.repair import Repair
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.scheduler import rights
 from pgtrickle.scheduler.events import say
@@ -92,6 +95,8 @@ class Executor(Protocol):
     def drop_stream_table(self, name: str, cascade: bool = ...) -> list[str]: ...
 
     def refresh_stream_table(self, name: str, *, full: bool = ...) -> RefreshResult: ...
+
+    def repair(self, *names: str) -> list[Repair]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +180,7 @@ def _next(conn: Connection, fence: Fence | None) -> Request | None:
 def _finish(conn: Connection, request: Request, executor: Executor, fence: Fence | None) -> None:
     """Carries one out and records what became of it; a failure that no one foresaw is recorded and raised."""
     try:
-        result = {**_perform(conn, request, executor), **_notes(request)}
+        result = {**_perform(conn, request, executor), **notes_of(conn, request)}
     except Exception as error:
         if conn.closed or conn.broken:
             raise  # it stays RUNNING, and is taken up again
@@ -207,9 +212,13 @@ def _tell(event: str, request: Request, failure: Error | None = None) -> None:
     say(event, level, error=failure, request=request.id, kind=request.kind, table=table, by=by)
 
 
-def _notes(request: Request) -> dict[str, object]:
-    """What who asked should know of a table defined in a session with other settings than ours."""
-    found = notes(request.settings) if "query" in request.args else ()
+def notes_of(conn: Connection, request: Request) -> dict[str, object]:
+    """What who asked should know of a table defined in a session with other settings than ours, and of its capture."""
+    if "query" not in request.args:
+        return {}
+    stream = catalog.by_recorded_name(conn, str(request.args.get("name")))
+    sources = {each.source_relid for each in catalog.dependencies(conn, stream.pgt_id)} if stream else set()
+    found = (*notes(request.settings), *advice(conn, Settings.load(conn), sources))
     return {"notes": list(found)} if found else {}
 
 
@@ -245,6 +254,8 @@ def _perform(conn: Connection, request: Request, executor: Executor) -> dict[str
             return {"dropped": executor.drop_stream_table(_full_name(stream), **request.given("cascade"))}
         if request.kind == "refresh":
             return _outcome(executor.refresh_stream_table(_full_name(stream), **request.given("full")))
+        if request.kind == "repair":
+            return _repaired(executor.repair(_full_name(stream)))
         _alter(conn, request, executor, stream, owner)
         return {}
 
@@ -294,6 +305,13 @@ def _is_there(conn: Connection, name: str) -> bool:
 
 def _full_name(stream: StreamTable) -> str:
     return str(Name(stream.pgt_schema, stream.pgt_name))
+
+
+def _repaired(found: list[Repair]) -> dict[str, object]:
+    for each in found:
+        if each.error is not None:
+            raise each.error
+    return {"outcome": found[-1].outcome, "done": [what for each in found for what in each.done]}
 
 
 def _outcome(result: RefreshResult) -> dict[str, object]:

@@ -20,7 +20,7 @@ from typing import Final, Protocol
 import psycopg
 
 from pgtrickle import db
-from pgtrickle.catalog import install
+from pgtrickle.catalog import install, origin
 from pgtrickle.config import Settings
 from pgtrickle.errors import Error, ServerError, UsageError
 from pgtrickle.fence import Fence, LeaseLost
@@ -134,6 +134,7 @@ class Service:
     def _lead(self, held: Lease) -> None:
         with db.connect(self._dsn) as conn:
             self._install(conn)
+            origin.require_here(conn)  # of a restored catalog, nothing can be told by oid
         settings = self._load()
         parts: dict[str, Part] = {
             "refreshes": self._refreshes(held.fence),
