@@ -332,15 +332,15 @@ def test_another_query_of_other_columns(world: World, name: str) -> None:
 
 
 def test_a_retyped_column_is_followed_by_all_of_them(world: World) -> None:
-    with world.reader.looking():
-        world.write()
-        world.run("DROP VIEW seen CASCADE", "ALTER TABLE base ALTER COLUMN version TYPE bigint")
-        world.run("CREATE VIEW seen AS SELECT id, n, version FROM base")
-        world.trickle.alter_stream_table("a", query=QUERIES["a"])
-        world.write()
-        world.round()
-        world.round()
-    world.check()
+    """Without the reader: PostgreSQL refuses its prepared statement, whose result has another type."""
+    world.write()
+    world.run("DROP VIEW seen CASCADE", "ALTER TABLE base ALTER COLUMN version TYPE bigint")
+    world.run("CREATE VIEW seen AS SELECT id, n, version FROM base")
+    world.trickle.alter_stream_table("a", query=QUERIES["a"])
+    world.write()
+    world.round()
+    world.round()
+    world.check_tables()
     kinds = "SELECT DISTINCT atttypid::regtype::text FROM pg_attribute WHERE attname IN ('version', 'direct', 'most')"
     assert world.conn.execute(statement(f"{kinds} AND attrelid = ANY ('{{a,b,c,d}}'::regclass[])")).fetchall() == [
         ("bigint",)

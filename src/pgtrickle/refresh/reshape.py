@@ -94,6 +94,11 @@ class Reshape:
         return bool(self.dropped or self.retyped or self.added)
 
     @property
+    def moved(self) -> frozenset[str]:
+        """Columns that are dropped and added: rows that are there would have no value of these."""
+        return frozenset(self.dropped).intersection(column.name for column in self.added)
+
+    @property
     def other_names(self) -> bool:
         """Whether the table has other columns afterwards, and not only other types."""
         return set(self.dropped) != {column.name for column in self.added}
@@ -207,14 +212,17 @@ def require_possible(connection: Connection, relid: int, title: str, reshape: Re
 
 def carry_out(connection: Connection, relid: int, title: str, target: Storage, *, empty: bool = False) -> int:
     """Does what is needed, in the caller's transaction, which has the table locked against readers; returns how many
-    rows were deleted: all if asked for, or if a column is retyped, so that no value has to be converted."""
+    rows were deleted: all if asked for, or if a column is retyped or moved, so that no value has to be converted.
+
+    Who reads at an older snapshot sees deleted rows, which have no value of a moved column: so the table is rewritten,
+    as it is by a retyping, after which it is empty at such a snapshot."""
     reshape = needed(connection, relid, target.columns)
     require_possible(connection, relid, title, reshape)
     ddl.announce_own(connection)  # who reads the table finds the new columns at its next refresh
     for name in _own_indexes(connection, relid):
         execute(connection, f"DROP INDEX {name}")
     deleted = 0
-    if empty or reshape.retyped:
+    if empty or reshape.retyped or reshape.moved:
         deleted = execute(connection, f"DELETE FROM ONLY {target.qualified}")
         execute(connection, "SET CONSTRAINTS ALL IMMEDIATE")  # no table is altered while something is left to check
     actions = [
@@ -224,6 +232,8 @@ def carry_out(connection: Connection, relid: int, title: str, target: Storage, *
     ]
     if actions:
         execute(connection, f"ALTER TABLE {target.qualified} {', '.join(actions)}")
+    if reshape.moved:  # an expression as its values has PostgreSQL rewrite the table, though the type is the same
+        execute(connection, f"ALTER TABLE {target.qualified} {_retype(reshape.added[0])}")
     merge.index(connection, target)
     return deleted
 

@@ -171,6 +171,8 @@ class Refresh(Account):
         the group's transaction is open, which may hold what is to be changed."""
         try:
             self._redefine(self.read(), reason)
+            stream = self.read()
+            self._reshape_for_readers(stream, self.owner.prepared(stream))
         except known_failures() as error:
             raised = as_ours(error)
             self.fail(raised, classify(error))
@@ -363,8 +365,8 @@ class Refresh(Account):
         self.connections.use_settings(prepared.settings)
         facts = facts if facts.tables else self._facts(prepared, facts.changes)
         whole = decision.action is not Action.DIFFERENTIAL
-        if whole and self.group is not None:
-            self._reshape_for_readers(stream, prepared)
+        if whole and self.group is not None and self._reshape_for_readers(stream, prepared):
+            raise NotInTick(self.pgt_id, "it has other columns by now")
         changed = Changed(frozenset()) if whole else self._changed(window, facts)
         upstream = self._upstream(prepared) if whole else AS_THEY_ARE
         try:
@@ -417,15 +419,16 @@ class Refresh(Account):
             applied = apply(writer, target, relation, result_columns(prepared))
             return replace(applied, deleted=applied.deleted + emptied)
 
-    def _reshape_for_readers(self, stream: StreamTable, prepared: Prepared) -> None:
+    def _reshape_for_readers(self, stream: StreamTable, prepared: Prepared) -> bool:
         """Others of the group were compiled on the columns that the table has, and are refreshed in the same
-        transaction: so it gets its new ones before, and they are defined anew on these."""
+        transaction: so it gets its new ones before, and they are defined anew on these. Whether it got some."""
         aside = self.connections.aside
         if not catalog.consumers_of(aside, stream.pgt_relid):
-            return
-        if reshape.needed(aside, stream.pgt_relid, prepared.storage.columns).needed:
-            reshape.reshape_now(aside, stream, prepared.storage)
-            raise NotInTick(self.pgt_id, "it has other columns by now")
+            return False
+        if not reshape.needed(aside, stream.pgt_relid, prepared.storage.columns).needed:
+            return False
+        reshape.reshape_now(aside, stream, prepared.storage)
+        return True
 
     def _require_as_seen(self, prepared: Prepared) -> None:
         """Stream tables were read as they are now: those outside must still be as the others of the group see them."""
