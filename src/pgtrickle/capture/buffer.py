@@ -84,6 +84,17 @@ def exists(conn: psycopg.Connection[Any], source_oid: int) -> bool:
     return row is not None and bool(row[0])
 
 
+def may_read(conn: psycopg.Connection[Any], source_oids: Collection[int]) -> bool:
+    """Whether this role may read the buffers of these sources: who only looks may not, since they hold rows."""
+    row = conn.execute(
+        "SELECT has_schema_privilege(n.oid, 'USAGE') AND NOT EXISTS (SELECT FROM pg_class AS c"
+        "   WHERE c.relnamespace = n.oid AND c.relname = ANY(%s::text[]) AND NOT has_table_privilege(c.oid, 'SELECT'))"
+        " FROM pg_namespace AS n WHERE n.nspname = %s",
+        ([buffer_name(oid) for oid in source_oids], SCHEMA),
+    ).fetchone()
+    return row is not None and bool(row[0])
+
+
 def require_room(table: Table, columns: Sequence[Attribute]) -> None:
     """Unsupported if a table cannot have the columns that the buffer would need."""
     most = (_MOST_COLUMNS - _OWN_COLUMNS) // 2
