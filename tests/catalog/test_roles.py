@@ -63,7 +63,9 @@ CALLS: Final = {
     "sees_all_writers": "sees_all_writers('mine.orders'::regclass, 'STATEMENT')",
     "wal_since": "wal_since('0/0')",
     "wal_eligibility": "wal_eligibility('mine.orders'::regclass, ARRAY['id'], 'pg_monitor'::regrole, false)",
-    "wal_verdict": "wal_verdict(false, 'r', 'p', false, 'logical', 1, 1, true, true, '{}', false, '{}', '{}', '{}', '')",
+    "wal_verdict": (
+        "wal_verdict(false, 'r', 'p', false, 'logical', 1, 1, true, true, '{}', false, '{}', '{}', '{}', 'UTF8')"
+    ),
     "object_shapes": "object_shapes(ARRAY['pg_class'::regclass::oid], ARRAY['mine.orders'::regclass::oid], ARRAY[0])",
     "object_names": "object_names(ARRAY['pg_class'::regclass::oid], ARRAY['mine.orders'::regclass::oid])",
     "describe_object": "describe_object('pg_class'::regclass, 'mine.orders'::regclass, 0)",
@@ -79,6 +81,8 @@ CALLS: Final = {
     "resume_stream_table": "resume_stream_table('mine.totals')",
     "check_steered_name": "check_steered_name('totals', ARRAY['mine']::name[])",
     "steers": "steers('pg_monitor'::regrole, 'refresh', '{\"name\": \"mine.totals\"}')",
+    "loop_problems": "loop_problems()",
+    "pause_problems": "pause_problems()",
     "track_ddl": "track_ddl()",
     "track_subscriptions": "track_subscriptions()",
 }

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Final, Protocol
@@ -137,8 +137,11 @@ def waiting(conn: Connection) -> bool:
     return row is not None and bool(row[0])
 
 
-def carry_out(conn: Connection, executor: Executor, fence: Fence | None = None) -> int:
-    """Carries out what is pending, oldest first; answers how many. `conn` is the one `executor` works on.
+def carry_out(
+    conn: Connection, executor: Executor, fence: Fence | None = None, began: Callable[[Request], None] | None = None
+) -> int:
+    """Carries out what is pending, oldest first; answers how many. `conn` is the one `executor` works on; `began` is
+    told of each one as it begins.
 
     One service at a time, which its lease sees to: whoever leads knows that what is RUNNING belongs to one that died.
     """
@@ -146,6 +149,8 @@ def carry_out(conn: Connection, executor: Executor, fence: Fence | None = None) 
         _take_up(conn)
     done = 0
     while (request := _next(conn, fence)) is not None:
+        if began is not None:
+            began(request)
         _finish(conn, request, executor, fence)
         done += 1
     return done

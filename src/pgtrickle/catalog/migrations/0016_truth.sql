@@ -121,6 +121,85 @@ CROSS JOIN LATERAL pgtrickle.wal_eligibility(
     k.source_relid, k.columns, (SELECT nspowner FROM pg_namespace WHERE nspname = 'pgtrickle'),
     pgtrickle.setting('auto_replica_identity', 'off')::boolean) AS e;
 
+-- The loops of a service ------------------------------------------------------------------------------------------------
+
+ALTER TABLE pgtrickle.pgt_leases ADD COLUMN loops jsonb NOT NULL DEFAULT '[]';
+COMMENT ON COLUMN pgtrickle.pgt_leases.loops IS
+    'What each loop of the service was at as of the heartbeat; pgt_service_loops reads it.';
+
+CREATE VIEW pgtrickle.pgt_service_loops AS
+SELECT l.role_name, l.instance, l.heartbeat_at, e.loop,
+       l.heartbeat_at - e.woken_s * interval '1 s' AS last_wake,
+       e.woken_s AS asleep_s, e.interval_s, e.busy_with,
+       l.heartbeat_at - e.busy_s * interval '1 s' AS busy_since,
+       e.busy_s, e.backend_pids, e.paused
+FROM pgtrickle.pgt_leases AS l
+CROSS JOIN LATERAL jsonb_to_recordset(l.loops) AS e(
+    loop text, woken_s double precision, interval_s double precision, busy_with text, busy_s double precision,
+    backend_pids integer[], paused boolean)
+WHERE l.purpose = 'service' AND l.heartbeat_at IS NOT NULL;
+COMMENT ON VIEW pgtrickle.pgt_service_loops IS
+    'The loops of each service that leads: when each last woke, and what keeps it busy, as of the last heartbeat.';
+
+CREATE OR REPLACE VIEW pgtrickle.pgt_leaders AS
+SELECT l.role_name, l.purpose, l.epoch, l.instance, l.backend_pid, l.taken_at, l.obstacle,
+       clock_timestamp() - l.heartbeat_at AS heartbeat_age,
+       l.heartbeat_at IS NOT NULL AND EXISTS (
+           SELECT FROM pg_catalog.pg_stat_activity AS a
+           WHERE a.pid = l.backend_pid AND coalesce(a.backend_start = l.backend_start, true)
+       ) AS connected,
+       coalesce(l.heartbeat_at > clock_timestamp()
+           - pgtrickle.setting('lease_timeout_ms', '15000')::double precision * interval '1 ms', false) AS beats,
+       (SELECT o.last_wake FROM pgtrickle.pgt_service_loops AS o
+        WHERE o.role_name = l.role_name AND l.purpose = 'service' AND o.loop = 'refreshes') AS last_scheduler_wake
+FROM pgtrickle.pgt_leases AS l;
+
+-- What is wrong with the loops of a service that leads. One that has not woken for 30 of its intervals, and at least half
+-- a minute, and does not say what it is at, is stuck. One that says so may be at something long: that is told after five
+-- minutes, and sooner where one of its sessions waits for a lock.
+CREATE FUNCTION pgtrickle.loop_problems() RETURNS TABLE (severity text, detail text)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN o.asleep_s > greatest(120 * o.interval_s, 120) THEN 'ERROR' ELSE 'WARN' END,
+           format('the loop %s of the service of %s is stuck: it last woke at %s, and should each %s s: look at its log,'
+                  ' and start it again', o.loop, o.role_name, date_trunc('second', o.last_wake),
+                  round(o.interval_s::numeric, 1))
+    FROM pgtrickle.pgt_service_loops AS o JOIN pgtrickle.pgt_leaders AS l USING (role_name)
+    WHERE l.purpose = 'service' AND l.connected AND l.beats
+      AND o.busy_with IS NULL AND o.asleep_s > greatest(30 * o.interval_s, 30)
+    UNION ALL
+    SELECT 'WARN',
+           format('the loop %s of the service of %s is at this since %s: %s%s', o.loop, o.role_name,
+                  date_trunc('second', o.busy_since), o.busy_with,
+                  CASE WHEN w.waits THEN '; it waits for a lock, see pg_stat_activity'
+                       ELSE '; it may take long, or hang, see pg_stat_activity' END)
+    FROM pgtrickle.pgt_service_loops AS o JOIN pgtrickle.pgt_leaders AS l USING (role_name)
+    CROSS JOIN LATERAL (SELECT EXISTS (
+        SELECT FROM pg_stat_activity AS a WHERE a.pid = ANY (o.backend_pids) AND a.wait_event_type = 'Lock') AS waits) AS w
+    WHERE l.purpose = 'service' AND l.connected AND l.beats
+      AND o.busy_with IS NOT NULL AND o.busy_s > CASE WHEN w.waits THEN 30 ELSE 300 END
+$$;
+
+-- Whether refreshes are paused, as the service does and as the setting says: it reads its settings when it starts and on
+-- SIGHUP, and what was under way by then goes on to its end.
+CREATE FUNCTION pgtrickle.pause_problems() RETURNS TABLE (severity text, detail text)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH asked AS (
+        SELECT lower(pgtrickle.setting('enabled', 'on')) IN ('false', 'off', 'no', '0', 'f', 'n') AS off
+    ), leaders AS (
+        SELECT o.role_name, o.paused, o.busy_with, o.busy_since
+        FROM pgtrickle.pgt_service_loops AS o JOIN pgtrickle.pgt_leaders AS l USING (role_name)
+        WHERE l.purpose = 'service' AND l.connected AND l.beats AND o.loop = 'refreshes'
+    )
+    SELECT 'WARN', CASE
+        WHEN g.role_name IS NULL THEN 'refreshes will be paused when a service starts: pg_trickle.enabled is off'
+        WHEN g.paused THEN format('refreshes are paused in the service of %s: it read that enabled is off', g.role_name)
+        WHEN g.busy_with IS NOT NULL THEN
+            format('pg_trickle.enabled is off, and the service of %s still is %s, since %s', g.role_name, g.busy_with,
+                   date_trunc('second', g.busy_since))
+        ELSE format('pg_trickle.enabled is off, and the service of %s has not read it yet: send it SIGHUP', g.role_name) END
+    FROM asked AS a LEFT JOIN leaders AS g ON true WHERE a.off OR g.paused
+$$;
+
 -- Health --------------------------------------------------------------------------------------------------------------
 
 -- One row for each check that is passed, and one for each problem where it is not. Severity OK, WARN or ERROR.
@@ -140,8 +219,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET standard_conformin
                format('no running service serves the role %s, which owns %s: pgtrickle run with its login', u.owner, u.name)
         FROM pgtrickle.unserved_tables() AS u
         UNION ALL
-        SELECT 'service', 'WARN', 'refreshes are paused: pg_trickle.enabled is off'
-        WHERE lower(pgtrickle.setting('enabled', 'on')) IN ('false', 'off', 'no', '0', 'f', 'n')
+        SELECT 'service', p.severity, p.detail FROM pgtrickle.pause_problems() AS p
+        UNION ALL
+        SELECT 'loops', l.severity, l.detail FROM pgtrickle.loop_problems() AS l
         UNION ALL
         SELECT 'stream_tables', CASE WHEN s.last_error IS NULL THEN 'WARN' ELSE 'ERROR' END,
                format('%s is in state %s', s.name, s.status) || coalesce(': ' || s.last_error, '')
@@ -173,12 +253,16 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET standard_conformin
     SELECT c.name, coalesce(p.severity, 'OK'), coalesce(p.detail, c.passed)
     FROM (VALUES
         (1, 'service', coalesce(pgtrickle.who_leads(), 'there are no stream tables to serve')),
-        (2, 'stream_tables', 'none has failed'),
-        (3, 'staleness', 'all are as fresh as their schedules ask for'),
-        (4, 'reinitialization', 'none has to be computed anew'),
-        (5, 'capture', 'all sources are captured'),
-        (6, 'slot', 'no replication slot is held for nothing'),
-        (7, 'buffers', 'none is full of changes')
+        (2, 'loops', coalesce((SELECT string_agg(format('%s is %s since %s', o.loop, o.busy_with,
+                                                        date_trunc('second', o.busy_since)), '; ' ORDER BY o.loop)
+                               FROM pgtrickle.pgt_service_loops AS o WHERE o.busy_with IS NOT NULL),
+                              'no loop of a service is stuck')),
+        (3, 'stream_tables', 'none has failed'),
+        (4, 'staleness', 'all are as fresh as their schedules ask for'),
+        (5, 'reinitialization', 'none has to be computed anew'),
+        (6, 'capture', 'all sources are captured'),
+        (7, 'slot', 'no replication slot is held for nothing'),
+        (8, 'buffers', 'none is full of changes')
     ) AS c(place, name, passed)
     LEFT JOIN problems AS p ON p.check_name = c.name
     ORDER BY c.place, p.detail
