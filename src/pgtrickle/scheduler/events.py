@@ -8,8 +8,11 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
 from datetime import UTC, datetime
 from typing import Final
+
+from pgtrickle.scheduler.stderr import taken_over
 
 _LOG: Final = logging.getLogger("pgtrickle.service")
 _LOG.addHandler(logging.NullHandler())  # nothing is printed unless the process asks for it
@@ -26,11 +29,20 @@ def trouble(event: str, error: BaseException, **facts: object) -> None:
 
 
 def to_stderr() -> None:
-    """Have events written to stderr, and what libraries warn of. For the process that is the service."""
-    handler = logging.StreamHandler(sys.stderr)
+    """Have events written to stderr, and nothing else: what libraries, Python or Java have to say becomes events, as do
+    errors that no one caught. For the process that is the service."""
+    handler = logging.StreamHandler(taken_over(lambda line: say("output", logging.WARNING, line=line)))
     handler.setFormatter(JsonLines())
     logging.getLogger().addHandler(handler)
     _LOG.setLevel(logging.INFO)
+    logging.captureWarnings(True)
+    sys.excepthook = lambda kind, error, traceback: trouble("service_broken", error)
+    threading.excepthook = _thread_broken
+
+
+def _thread_broken(given: threading.ExceptHookArgs) -> None:
+    error = given.exc_value or SystemError(f"{given.exc_type.__name__} without a value")
+    trouble("thread_broken", error, thread=None if given.thread is None else given.thread.name)
 
 
 class JsonLines(logging.Formatter):
