@@ -82,6 +82,10 @@ CALLS: Final = {
     "check_steered_name": "check_steered_name('totals', ARRAY['mine']::name[])",
     "steers": "steers('pg_monitor'::regrole, 'refresh', '{\"name\": \"mine.totals\"}')",
     "loop_problems": "loop_problems()",
+    "id_of_name": "id_of_name('totals', ARRAY['mine']::name[])",
+    "source_type": "source_type('mine.orders'::regclass)",
+    "schedule_slot": "schedule_slot('5m')",
+    "freshness_deadline": "freshness_deadline(1)",
     "pause_problems": "pause_problems()",
     "track_ddl": "track_ddl()",
     "track_subscriptions": "track_subscriptions()",
@@ -127,6 +131,8 @@ def place(request: pytest.FixtureRequest, server18: embedded.Server, database18:
                     trickle.create_stream_table(
                         "mine.later", "SELECT now() AS t, id FROM mine.orders", initialize=False
                     )
+                    admin.execute("CREATE SCHEMA hidden")
+                    trickle.create_stream_table("hidden.more", "SELECT id FROM mine.orders", initialize=False)
                 for table in ("orders", "totals", "later"):
                     admin.execute(sql.SQL("ALTER TABLE {} OWNER TO {}").format(sql.Identifier("mine", table), name))
                 admin.execute(sql.SQL("GRANT {} TO {}").format(sql.Identifier(request.param), name))
@@ -157,6 +163,17 @@ def test_every_view_and_function_works_for_it(place: Place) -> None:
                 bob.execute(db.statement(f"SELECT * FROM pgtrickle.{CALLS[name]}")).fetchall()
 
 
+def test_it_may_ask_about_tables_in_schemas_that_it_may_not_use(place: Place) -> None:
+    with db.open_session(place.login) as bob:
+        for call in ("explain_st", "get_refresh_history", "get_staleness", "pgt_id_of"):
+            bob.execute(db.statement(f"SELECT * FROM pgtrickle.{call}('hidden.more')"))
+        for call in ("drop_stream_table", "refresh_stream_table", "alter_stream_table"):
+            with pytest.raises(psycopg.Error, match=r"does not own hidden\.more"):
+                bob.execute(db.statement(f"SELECT pgtrickle.{call}('hidden.more')"))
+        with pytest.raises(psycopg.errors.UndefinedTable, match="there is no stream table no such name"):
+            bob.execute("SELECT pgtrickle.pgt_id_of('no such name')")
+
+
 def test_it_may_explain_and_verify_its_own_table(place: Place) -> None:
     """Changes that wait are not its to read: `explain` supposes some, `verify` compares with the present."""
     with Trickle(place.login, install_catalog=False) as trickle:
@@ -164,7 +181,7 @@ def test_it_may_explain_and_verify_its_own_table(place: Place) -> None:
         assert "operators" in told
         assert "delta plan" in told
         assert "100 changes supposed" in told
-        assert [each.pgt_name for each in trickle.status()] == ["later", "totals"]
+        assert [each.pgt_name for each in trickle.status()] == ["more", "later", "totals"]
         assert trickle.cdc_status()
         assert {check.severity for check in trickle.health()} <= {"OK", "WARN", "ERROR"}
         place.admin.execute(

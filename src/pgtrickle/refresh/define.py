@@ -23,14 +23,17 @@ from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.catalog.writer import Definition
 from pgtrickle.config import Settings
 from pgtrickle.db import Caller, Connection, caller, execute
+from pgtrickle.delta.differentiate import differentiate
+from pgtrickle.delta.explain import plan as delta_text
 from pgtrickle.errors import QueryError, StateError, Unsupported, UsageError
 from pgtrickle.fence import Fence, fenced
 from pgtrickle.model import OWN_SCHEMAS, Table, quote
 from pgtrickle.postgres.aggregate import state_columns
 from pgtrickle.query import meaning
 from pgtrickle.query.compile import Compiled, compile_query
+from pgtrickle.query.explain import tree as tree_text
 from pgtrickle.query.fingerprint import fingerprint
-from pgtrickle.query.operators import Aggregate, walk
+from pgtrickle.query.operators import Aggregate, Operator, walk
 from pgtrickle.refresh.binding import compile_bound
 from pgtrickle.refresh.circle_rules import other_columns
 from pgtrickle.refresh.failure import DefinitionProblem
@@ -299,7 +302,14 @@ def _definition(connection: Connection, query: str, who: Caller, compiled: Compi
         sources=list(_columns_used(compiled).items()),
         dependencies=analysis.dependencies,
         settings=kept(who.settings),
+        operator_tree=None if compiled.tree is None else tree_text(compiled.tree),
+        delta_plan=None if compiled.tree is None else _delta_plan(compiled, compiled.tree),
     )
+
+
+def _delta_plan(compiled: Compiled, tree: Operator) -> str:
+    """How the result changes when every source does, as `explain` shows it."""
+    return delta_text(differentiate(tree, frozenset(source.table.oid for source in compiled.analysis.sources)))
 
 
 def _build(connection: Connection, prepared: Prepared, mode: Mode, settings: Settings) -> None:

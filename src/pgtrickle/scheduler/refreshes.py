@@ -124,6 +124,7 @@ class Refreshes:
         self._running: _Running | None = None
         self._paused = False
         self._turned_at = 0.0
+        self._cron_runs: dict[int, tuple[str, datetime]] = {}
 
     @property
     def activity(self) -> Activity:
@@ -171,6 +172,7 @@ class Refreshes:
         known = self._learn(conn, streams.keys(), settings)
         now = _now(conn)
         timing = self._timing(conn, streams, now)
+        self._note_cron_runs(conn, timing)
         self._tell_stale(conn, [streams[pgt_id] for pgt_id in sorted(timing.stale)], now)
         selected = self._select(known, streams, timing.due, now)
         if not selected:
@@ -345,6 +347,13 @@ class Refreshes:
             say("refresh_failed", logging.WARNING, tables=names, error=error, kind=kind.value)
         else:
             trouble("refresh_failed", error, tables=names, kind=kind.value)
+
+    def _note_cron_runs(self, conn: db.Connection, timing: Timing) -> None:
+        """Has the catalog show when tables with a cron schedule run next; written only when that is news."""
+        news = {pgt_id: run for pgt_id, run in timing.cron_runs.items() if self._cron_runs.get(pgt_id) != run}
+        if news:
+            record.note_cron_runs(conn, news)
+        self._cron_runs = dict(timing.cron_runs)
 
     def _tell_stale(self, conn: db.Connection, found: Iterable[StreamTable], now: datetime) -> None:
         stale = {stream.pgt_id: stream for stream in found}
