@@ -74,3 +74,7 @@ class EnvironmentProblem(Error):
 
 class SessionWarning(UserWarning):
     """What a table shows is not what the session that defines it would show: a setting is not the same."""
+
+
+class IgnoredSetting(SessionWarning):
+    """A setting was given that pgtrickle does not have any more."""

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from typer.testing import CliRunner
 
 from pgtrickle import db
 from pgtrickle.api import Trickle
 from pgtrickle.catalog import reader, writer
+from pgtrickle.cli.main import app
 from pgtrickle.config import Settings
 from pgtrickle.errors import StateError
 from pgtrickle.schedule import seconds
 from pgtrickle.scheduler import dag, diamonds, due
 from pgtrickle.scheduler.refreshes import Refreshes
+from pgtrickle.scheduler.requests import carry_out
 
 
 @pytest.fixture
@@ -218,3 +221,30 @@ def test_the_next_run_of_a_cron_schedule_is_noted_by_the_service(database18: str
         assert stream.next_run == due.next_run("0 4 * * *", stream.data_timestamp, stream.data_timestamp)
         trickle.alter_stream_table("public.daily", schedule="0 5 * * *")
         assert trickle.status()[0].next_run is None, "of another schedule nothing is known yet"
+
+
+def test_options_go_back_to_the_setting(database18: str) -> None:
+    """From Python, SQL and the command line."""
+    asked = {"cdc_mode": "trigger", "diamond_consistency": "none", "diamond_schedule_policy": "slowest"}
+    with Trickle(database18) as trickle:
+        conn = trickle.connection
+        conn.execute("CREATE TABLE public.t (id int PRIMARY KEY)")
+        trickle.create_stream_table("public.st", "SELECT id FROM public.t", initialize=False, **asked)
+        stored = (
+            "SELECT requested_cdc_mode, diamond_consistency, diamond_schedule_policy FROM pgtrickle.pgt_stream_tables"
+        )
+        in_sql = "pgtrickle.alter_stream_table('public.st', cdc_mode => 'Inherit', diamond_consistency => 'inherit',"
+        flags = [f"--{name.replace('_', '-')}=inherit" for name in asked]
+        ways: dict[str, Callable[[], object]] = {
+            "Python": lambda: trickle.alter_stream_table("public.st", **dict.fromkeys(asked, "inherit")),
+            "SQL": lambda: (
+                db.scalar(conn, f"SELECT {in_sql} diamond_schedule_policy => 'inherit')"),
+                carry_out(conn, trickle),
+            ),
+            "the command line": lambda: CliRunner().invoke(app, ["--dsn", database18, "alter", "public.st", *flags]),
+        }
+        for way, give_back in ways.items():
+            trickle.alter_stream_table("public.st", **asked)
+            assert conn.execute(db.statement(stored)).fetchall() == [tuple(asked.values())]
+            give_back()
+            assert conn.execute(db.statement(stored)).fetchall() == [(None, None, None)], way

@@ -192,9 +192,9 @@ def _column(name: str) -> sql.Composed:
 
 
 def _stream_table_columns() -> sql.Composed:
-    of = {**dict.fromkeys(_PRESENT, sql.SQL("p.{}")), "next_run": sql.SQL("n.{}")}
+    elsewhere = {**dict.fromkeys(_PRESENT, "p"), "next_run": "n"}
     columns = [
-        of[name].format(sql.Identifier(name)) if name in of else _column(name)
+        sql.Identifier(elsewhere[name], name) if name in elsewhere else _column(name)
         for name in StreamTable.__dataclass_fields__
     ]
     return sql.SQL(", ").join(columns)

@@ -148,8 +148,8 @@ def redefine(
         triggers.detach_all(connection, before)
 
 
-def ask_for(connection: Connection, stream: StreamTable, cdc_mode: str, settings: Settings) -> None:
-    """Changes the way of capture that a table asks for; the service moves its sources."""
+def ask_for(connection: Connection, stream: StreamTable, cdc_mode: str | None, settings: Settings) -> None:
+    """Changes the way of capture that a table asks for, None: that of the setting; the service moves its sources."""
     with connection.transaction():
         _require_compatible(stream.refresh_mode, cdc_mode)
         if cdc_mode == "wal" and stream.effective_mode != "FULL":

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from pgtrickle import db, failpoints
-from pgtrickle.apply import merge, stage, storage
+from pgtrickle.apply import merge, stage, stays, storage
 from pgtrickle.capture.window import NotCaptured, Pending
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import serving
@@ -378,7 +378,10 @@ class Refresh(Account):
                 apply = merge.replace if whole else merge.apply_delta
                 with storage.held(writer, stream.pgt_relid, prepared.storage) as target:
                     serving.require(writer, stream)  # under the lock: no one gives it away before the commit
-                    applied = apply(writer, target, relation, result_columns(prepared))
+                    key = stays.key_of(
+                        writer, stream.pgt_relid, prepared.compiled.tree, self.owner.settings.user_triggers
+                    )
+                    applied = apply(writer, target, relation, result_columns(prepared), key)
                 self.lap("apply")
                 until = self.group.until() if whole and self.group and prepared.upstream else None
                 upstream_frontier = until if whole else window.end_beyond

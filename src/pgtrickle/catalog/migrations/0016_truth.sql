@@ -101,6 +101,28 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WHERE r.id = request_id
 $$;
 
+-- The options of a stream table: `inherit` gives one back to the setting.
+CREATE OR REPLACE FUNCTION pgtrickle.check_options(
+    schedule text, refresh_mode text, diamond_consistency text, diamond_schedule_policy text, cdc_mode text)
+RETURNS jsonb LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM pgtrickle.check_schedule(schedule);
+    IF upper(refresh_mode) = 'IMMEDIATE' AND lower(cdc_mode) = 'wal' THEN
+        PERFORM pgtrickle.refuse('PT009', 'IMMEDIATE refresh does not go with capture from the WAL',
+                                 'Leave cdc_mode out: IMMEDIATE has triggers of its own.');
+    END IF;
+    RETURN jsonb_strip_nulls(jsonb_build_object(
+        'schedule', btrim(schedule),
+        'refresh_mode', pgtrickle.check_choice(
+            'refresh mode', refresh_mode, 'PT006', 'AUTO', 'FULL', 'DIFFERENTIAL', 'IMMEDIATE'),
+        'diamond_consistency', pgtrickle.check_choice(
+            'diamond consistency', diamond_consistency, 'PT013', 'atomic', 'none', 'inherit'),
+        'diamond_schedule_policy', pgtrickle.check_choice(
+            'diamond schedule policy', diamond_schedule_policy, 'PT014', 'fastest', 'slowest', 'inherit'),
+        'cdc_mode', pgtrickle.check_choice('capture mode', cdc_mode, 'PT007', 'auto', 'trigger', 'wal', 'inherit')));
+END
+$$;
+
 -- The loops of a service ------------------------------------------------------------------------------------------------
 
 ALTER TABLE pgtrickle.pgt_leases ADD COLUMN loops jsonb NOT NULL DEFAULT '[]';
