@@ -72,6 +72,35 @@ def test_a_refresher_says_what_it_is_at() -> None:
     crew.close()
 
 
+def test_a_round_says_which_tables_it_is_refreshing(database18: str) -> None:
+    """The refresh waits for its source, which is locked, and then gone."""
+    with Trickle(database18) as trickle, db.open_session(database18) as other:
+        trickle.connection.execute("CREATE TABLE public.t (v int)")
+        trickle.create_stream_table("public.st", "SELECT v FROM public.t", schedule="1s", initialize=False)
+        trickle.connection.execute(
+            "UPDATE pgtrickle.pgt_stream_tables"
+            " SET is_populated = true, status = 'ACTIVE', data_timestamp = '2020-01-01'"
+        )
+        refreshes = Refreshes(database18)
+        with other.transaction():
+            other.execute("LOCK TABLE t")
+            round_ = threading.Thread(target=refreshes.round, args=(Settings(),))
+            round_.start()
+
+            def at_work() -> list[str]:
+                return [each.busy.what for each in refreshes.activity.inner if each.busy and each.busy.backend_pids]
+
+            until(lambda: at_work() == ["public.st"], lambda: refreshes.activity)
+            busy = refreshes.activity.busy
+            assert busy is not None
+            assert busy.what == "refreshing public.st"
+            other.execute("DROP TABLE t")
+        round_.join(30)
+        assert not round_.is_alive()
+        assert refreshes.activity.busy is None
+        refreshes.close()
+
+
 @contextmanager
 def serving(dsn: str) -> Iterator[Controls]:
     """A service in a thread of this process."""
@@ -141,7 +170,11 @@ def service_health(conn: Connection) -> list[str]:
         ({"woken_s": 40, "interval_s": 1}, "WARN", "the loop refreshes of the service of"),
         ({"woken_s": 200, "interval_s": 1}, "ERROR", "is stuck: it last woke at"),
         ({"woken_s": 200, "interval_s": 60}, "OK", "no loop of a service is stuck"),
-        ({"woken_s": 200, "interval_s": 1, "busy_with": "refreshing a.b", "busy_s": 199}, "OK", "refreshing a.b since"),
+        (
+            {"woken_s": 200, "interval_s": 1, "busy_with": "refreshing a.b", "busy_s": 199},
+            "OK",
+            "refreshing a.b, since",
+        ),
         (
             {"woken_s": 900, "interval_s": 1, "busy_with": "refreshing a.b", "busy_s": 899},
             "WARN",

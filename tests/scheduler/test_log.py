@@ -26,6 +26,13 @@ raise KeyError("at the end")
 """
 
 
+def test_a_log_that_no_one_reads_keeps_no_one_busy() -> None:
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT], stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    process.stderr.close()
+    assert process.wait(60) == 1
+
+
 def test_every_line_is_an_event() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1

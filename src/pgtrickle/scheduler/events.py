@@ -10,7 +10,7 @@ import logging
 import sys
 import threading
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TextIO
 
 from pgtrickle.scheduler.stderr import taken_over
 
@@ -31,7 +31,7 @@ def trouble(event: str, error: BaseException, **facts: object) -> None:
 def to_stderr() -> None:
     """Have events written to stderr, and nothing else: what libraries, Python or Java have to say becomes events, as do
     errors that no one caught. For the process that is the service."""
-    handler = logging.StreamHandler(taken_over(lambda line: say("output", logging.WARNING, line=line)))
+    handler = _Log(taken_over(lambda line: say("output", logging.WARNING, line=line)))
     handler.setFormatter(JsonLines())
     logging.getLogger().addHandler(handler)
     _LOG.setLevel(logging.INFO)
@@ -43,6 +43,14 @@ def to_stderr() -> None:
 def _thread_broken(given: threading.ExceptHookArgs) -> None:
     error = given.exc_value or SystemError(f"{given.exc_type.__name__} without a value")
     trouble("thread_broken", error, thread=None if given.thread is None else given.thread.name)
+
+
+class _Log(logging.StreamHandler[TextIO]):
+    """The log. Where no one reads it any more, nothing could be said of that either: it would be said to the log."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name of the method it replaces
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
 
 
 class JsonLines(logging.Formatter):

@@ -565,7 +565,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET standard_conformin
     SELECT c.name, coalesce(p.severity, 'OK'), coalesce(p.detail, c.passed)
     FROM (VALUES
         (1, 'service', coalesce(pgtrickle.who_leads(), 'there are no stream tables to serve')),
-        (2, 'loops', coalesce((SELECT string_agg(format('%s is %s since %s', o.loop, o.busy_with,
+        (2, 'loops', coalesce((SELECT string_agg(format('%s: %s, since %s', o.loop, o.busy_with,
                                                         date_trunc('second', o.busy_since)), '; ' ORDER BY o.loop)
                                FROM pgtrickle.pgt_service_loops AS o WHERE o.busy_with IS NOT NULL),
                               'no loop of a service is stuck')),
