@@ -84,8 +84,6 @@ CALLS: Final = {
     "loop_problems": "loop_problems()",
     "id_of_name": "id_of_name('totals', ARRAY['mine']::name[])",
     "source_type": "source_type('mine.orders'::regclass)",
-    "schedule_slot": "schedule_slot('5m')",
-    "freshness_deadline": "freshness_deadline(1)",
     "pause_problems": "pause_problems()",
     "track_ddl": "track_ddl()",
     "track_subscriptions": "track_subscriptions()",

@@ -291,7 +291,8 @@ def start_refresh(conn: psycopg.Connection[Any], pgt_id: int, *, initiated_by: s
     """Open a history row as RUNNING; returns its id."""
     row = conn.execute(
         "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, status, initiated_by, freshness_deadline)"
-        " VALUES (%(id)s, 'RUNNING', %(by)s, pgtrickle.freshness_deadline(%(id)s)) RETURNING refresh_id",
+        " VALUES (%(id)s, 'RUNNING', %(by)s, (SELECT t.data_timestamp + t.schedule_period"
+        "   FROM pgtrickle.pgt_stream_tables AS t WHERE t.pgt_id = %(id)s)) RETURNING refresh_id",
         {"id": pgt_id, "by": initiated_by},
     ).fetchone()
     assert row is not None, "INSERT … RETURNING gives a row"
@@ -346,20 +347,21 @@ def finish_refresh(
 # What follows the UPDATE `moved`, whose tables had nothing to do: the history says so. The service looks again and
 # again, so its last row, if that says the same, is moved on: it began when that was found first, and ended when last.
 _SAY_NOTHING = """, last AS (
-    SELECT m.pgt_id, h.refresh_id FROM moved AS m
+    SELECT m.pgt_id, h.refresh_id, t.data_timestamp + t.schedule_period AS freshness_deadline
+    FROM moved AS m JOIN pgtrickle.pgt_stream_tables AS t USING (pgt_id)  -- as it was before it was moved
     LEFT JOIN LATERAL (SELECT * FROM pgtrickle.pgt_refresh_history AS h WHERE h.pgt_id = m.pgt_id
                        ORDER BY h.refresh_id DESC LIMIT 1) AS h
          ON h.action = 'NO_DATA' AND h.status = 'COMPLETED' AND h.initiated_by = 'SCHEDULER' AND %(by)s = 'SCHEDULER'
 ), again AS (
     UPDATE pgtrickle.pgt_refresh_history AS h SET finished_at = clock_timestamp(), reason = %(reason)s,
         snapshot = %(frontier)s::pg_snapshot, data_timestamp = %(at)s, duration_ms = %(ms)s,
-        freshness_deadline = pgtrickle.freshness_deadline(h.pgt_id)
+        freshness_deadline = last.freshness_deadline
     FROM last WHERE h.refresh_id = last.refresh_id
 ), first AS (
     INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, started_at, finished_at, action, status, initiated_by, reason,
         snapshot, data_timestamp, duration_ms, freshness_deadline)
     SELECT pgt_id, clock_timestamp() - %(ms)s * interval '1 ms', clock_timestamp(), 'NO_DATA', 'COMPLETED',
-           %(by)s, %(reason)s, %(frontier)s::pg_snapshot, %(at)s, %(ms)s, pgtrickle.freshness_deadline(pgt_id)
+           %(by)s, %(reason)s, %(frontier)s::pg_snapshot, %(at)s, %(ms)s, freshness_deadline
     FROM last WHERE refresh_id IS NULL
 )
 SELECT pgt_id FROM moved"""

@@ -263,33 +263,29 @@ CREATE TABLE pgtrickle.pgt_cron_runs (
     next_run  timestamptz NOT NULL
 );
 
--- The length of the slots that the service cuts time into for a schedule (as in scheduler/due.py); NULL for cron.
-CREATE FUNCTION pgtrickle.schedule_slot(schedule text) RETURNS interval
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT make_interval(secs => CASE WHEN s.length < 48 THEN s.length
-                                      ELSE 48 * 2 ^ (length(ltrim(floor(s.length / 48)::integer::bit(32)::text, '0')) - 1)
-                                 END)
-    FROM (SELECT greatest(extract(epoch FROM pgtrickle.schedule_period($1)),
-                          pgtrickle.setting('min_schedule_seconds', '1')::numeric)::double precision AS length
-          WHERE pgtrickle.schedule_period($1) IS NOT NULL) AS s
-$$;
+-- The length of a schedule, kept: it is asked for of all tables in each round of the service.
+ALTER TABLE pgtrickle.pgt_stream_tables
+    ADD COLUMN schedule_period interval GENERATED ALWAYS AS (pgtrickle.schedule_period(schedule)) STORED;
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.schedule_period IS 'The length of its schedule; NULL: it is no duration.';
 
 -- When a stream table is due, and until when its data is as fresh as its schedule asks for. A time that has passed: it is
--- overdue. NULL: it has no schedule of its own, is suspended, or was never filled; of a cron schedule only the first.
+-- overdue. NULL: it has no schedule of its own, is suspended, or was never filled; of a cron schedule only the first. The
+-- slots that time is cut into are those of scheduler/due.py: up to 48 s as given, else 48 s times a power of two.
 CREATE VIEW pgtrickle.pgt_next_runs AS
 SELECT t.pgt_id,
        CASE WHEN t.status = 'SUSPENDED' OR NOT t.is_populated THEN NULL
-            WHEN p.slot IS NOT NULL THEN date_bin(p.slot, t.data_timestamp, '1970-01-01 00:00:00+00') + p.slot
+            WHEN t.schedule_period IS NOT NULL THEN date_bin(p.slot, t.data_timestamp, '1970-01-01 00:00:00+00') + p.slot
             ELSE c.next_run END AS next_run,
-       t.data_timestamp + pgtrickle.schedule_period(t.schedule) AS freshness_deadline
+       t.data_timestamp + t.schedule_period AS freshness_deadline
 FROM pgtrickle.pgt_stream_tables AS t
-CROSS JOIN LATERAL (SELECT pgtrickle.schedule_slot(t.schedule) AS slot) AS p
+CROSS JOIN (SELECT pgtrickle.setting('min_schedule_seconds', '1')::double precision AS least) AS m
+CROSS JOIN LATERAL (SELECT greatest(extract(epoch FROM t.schedule_period)::double precision, m.least) AS secs) AS s
+CROSS JOIN LATERAL (
+    SELECT make_interval(secs => CASE WHEN s.secs < 48 THEN s.secs ELSE
+               48 * 2 ^ (length(ltrim(floor(s.secs / 48)::integer::bit(32)::text, '0')) - 1) END) AS slot
+) AS p
 LEFT JOIN pgtrickle.pgt_cron_runs AS c ON c.pgt_id = t.pgt_id AND c.schedule = t.schedule;
 
-CREATE FUNCTION pgtrickle.freshness_deadline(pgt_id bigint) RETURNS timestamptz
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT t.data_timestamp + pgtrickle.schedule_period(t.schedule) FROM pgtrickle.pgt_stream_tables AS t WHERE t.pgt_id = $1
-$$;
 ALTER TABLE pgtrickle.pgt_refresh_history ADD COLUMN freshness_deadline timestamptz;
 COMMENT ON COLUMN pgtrickle.pgt_refresh_history.freshness_deadline IS
     'Until when the data from before this refresh was as fresh as the schedule asks for; NULL: it has no duration, or none was there.';
@@ -522,7 +518,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET standard_conformin
     WITH streams AS (
         SELECT format('%I.%I', p.pgt_schema, p.pgt_name) AS name, p.status, p.last_error, t.schedule,
                t.consecutive_errors, t.is_populated, t.needs_reinit, t.reinit_reason, now() - t.data_timestamp AS age,
-               pgtrickle.schedule_period(t.schedule) AS period
+               t.schedule_period AS period
         FROM pgtrickle.pgt_stream_tables AS t JOIN pgtrickle.pgt_present AS p USING (pgt_id)
     ), problems(check_name, severity, detail) AS (
         SELECT 'service', l.severity, l.detail FROM pgtrickle.lease_problems() AS l
