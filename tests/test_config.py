@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
 
 import pytest
 from psycopg import sql
 
-from pgtrickle import db
+from pgtrickle import config, db
 from pgtrickle.config import Settings, Value, describe
-from pgtrickle.errors import ServerError, UsageError
+from pgtrickle.errors import IgnoredSetting, ServerError, UsageError
 
 # The table of CONTRACT.md, and what was added to it.
 CONTRACT: dict[str, Value] = {
@@ -27,7 +29,6 @@ CONTRACT: dict[str, Value] = {
     "block_source_ddl": False,
     "allow_circular": False,
     "max_fixpoint_iterations": 100,
-    "ivm_recursive_max_depth": 100,
     "user_triggers": "auto",
     "cleanup_use_truncate": True,
     "cdc_mode": "auto",
@@ -46,7 +47,6 @@ CONTRACT: dict[str, Value] = {
     "wal_backpressure_resume_bytes": 512 * 1024**2,
     "diamond_consistency": "atomic",
     "diamond_schedule_policy": "fastest",
-    "change_buffer_schema": "pgtrickle_changes",
     "lease_timeout_ms": 15_000,
     "spark_master": "local[*]",
 }
@@ -117,7 +117,7 @@ def test_sizes(text: str, size: int) -> None:
         ("wal_backpressure_critical_bytes", "1 parsec", "a size"),
         ("wal_backpressure_resume_bytes", "2GB", "larger than wal_backpressure_critical_bytes"),
         ("slot_lag_warning_threshold_mb", "5000", "larger than slot_lag_critical_threshold_mb"),
-        ("change_buffer_schema", "elsewhere", "one of pgtrickle_changes"),
+        ("change_buffer_schema", "elsewhere", "no setting 'change_buffer_schema': change buffers are always in"),
         ("colour", "red", "no setting 'colour'"),
     ],
 )
@@ -125,6 +125,30 @@ def test_wrong_values_are_named(name: str, value: str, message: str) -> None:
     with pytest.raises(UsageError, match=message) as error:
         Settings.load(flags={name: value})
     assert error.value.hint
+
+
+def test_a_setting_that_was_removed_is_told_of(database18: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing ever read it: what was set goes on to have no effect, and that is said."""
+    with db.connect(database18) as conn:
+        this = sql.Identifier(conn.info.dbname)
+        conn.execute(sql.SQL("ALTER DATABASE {} SET pg_trickle.ivm_recursive_max_depth = 7").format(this))
+    monkeypatch.setenv("PGTRICKLE_CHANGE_BUFFER_SCHEMA", "mine")
+    with db.connect(database18) as conn, pytest.warns(IgnoredSetting) as told:
+        assert Settings.load(conn) == Settings()
+    assert [str(each.message).split(":")[0] for each in told] == [
+        "the setting change_buffer_schema has no effect any more",
+        "the setting ivm_recursive_max_depth has no effect any more",
+    ]
+
+
+def test_every_setting_is_read_by_something() -> None:
+    """A setting that nobody reads is a lie. SQL reads some by pgtrickle.setting('name', …)."""
+    source = Path(config.__file__).parent
+    texts = [path.read_text() for path in source.rglob("*.py") if path.name != "config.py"]
+    texts += [path.read_text() for path in source.rglob("*.sql")]
+    for each in fields(Settings):
+        used = re.compile(rf"settings\.{each.name}\b|setting\('{each.name}'")
+        assert any(used.search(text) for text in texts), each.name
 
 
 def test_the_hint_says_where_the_wrong_value_is(monkeypatch: pytest.MonkeyPatch) -> None:

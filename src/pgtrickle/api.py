@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _UNCHANGED = object()
+INHERIT = "inherit"
+"""For an option of a stream table: what the setting says, whatever that is."""
 
 
 class Trickle:
@@ -186,7 +188,8 @@ class Trickle:
         diamond_schedule_policy: str | None = None,
     ) -> None:
         """Changes what is given. A new query takes effect at once: the table is computed anew before this returns.
-        Another `cdc_mode` is carried out by the service, at its next look."""
+        Another `cdc_mode` is carried out by the service, at its next look. `inherit` for `cdc_mode` or an option of
+        diamonds gives it back to the setting."""
         asked = _of_diamonds(diamond_consistency, diamond_schedule_policy)
         stream = catalog.resolve(self._connection, name)
         if query is not None:
@@ -452,10 +455,11 @@ def connect(
     return Trickle(chosen.dsn, spark=spark, master=master, install_catalog=install_catalog)
 
 
-def _cdc_mode(asked: str) -> str:
-    if asked.lower() in {"auto", "trigger", "wal"}:
-        return asked.lower()
-    raise UsageError(f"there is no capture mode {asked!r}", code="PT007", hint="use auto, trigger or wal")
+def _cdc_mode(asked: str) -> str | None:
+    """The mode in the spelling of the catalog; None: that of the setting."""
+    if asked.lower() in {"auto", "trigger", "wal", INHERIT}:
+        return None if asked.lower() == INHERIT else asked.lower()
+    raise UsageError(f"there is no capture mode {asked!r}", code="PT007", hint="use auto, trigger, wal or inherit")
 
 
 def _settable_status(asked: str) -> str:
@@ -466,8 +470,10 @@ def _settable_status(asked: str) -> str:
 
 def _of_diamonds(consistency: str | None, policy: str | None) -> tuple[str | None, str | None]:
     """What is asked of a diamond, in the spelling of the catalog."""
-    if consistency is not None and consistency.lower() not in {"atomic", "none"}:
-        raise UsageError(f"there is no diamond consistency {consistency!r}", code="PT013", hint="use atomic or none")
-    if policy is not None and policy.lower() not in {"fastest", "slowest"}:
-        raise UsageError(f"there is no diamond schedule policy {policy!r}", code="PT014", hint="use fastest or slowest")
+    if consistency is not None and consistency.lower() not in {"atomic", "none", INHERIT}:
+        hint = "use atomic, none or inherit"
+        raise UsageError(f"there is no diamond consistency {consistency!r}", code="PT013", hint=hint)
+    if policy is not None and policy.lower() not in {"fastest", "slowest", INHERIT}:
+        hint = "use fastest, slowest or inherit"
+        raise UsageError(f"there is no diamond schedule policy {policy!r}", code="PT014", hint=hint)
     return consistency and consistency.lower(), policy and policy.lower()

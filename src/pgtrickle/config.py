@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from pgtrickle.errors import UsageError
+from pgtrickle.errors import IgnoredSetting, UsageError
 
 if TYPE_CHECKING:
     import psycopg
@@ -21,6 +22,11 @@ Value: TypeAlias = bool | int | float | str
 
 LONGEST_SCHEDULE_S: Final = 3650 * 86400
 """Ten years, in seconds: sums of times stay within those of Python and PostgreSQL."""
+REMOVED: Final = {
+    "ivm_recursive_max_depth": "recursive queries are computed in full, by PostgreSQL",
+    "change_buffer_schema": "change buffers are always in the schema pgtrickle_changes",
+}
+"""Settings that there were and that nothing ever read, each with the reason."""
 _TRUE = frozenset({"true", "on", "yes", "1", "t", "y"})
 _FALSE = frozenset({"false", "off", "no", "0", "f", "n"})
 _BYTES = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
@@ -65,9 +71,10 @@ class Settings:
     max_fixpoint_iterations: int = _setting(
         100, "Rounds after which a cycle that does not settle is an error.", least=1
     )
-    ivm_recursive_max_depth: int = _setting(100, "Depth after which a recursive query is an error.", least=1)
     user_triggers: str = _setting(
-        "auto", "Whether triggers of the user on a stream table see each change.", choices=("auto", "on", "off")
+        "auto",
+        "Whether a row that stays with other values is updated: where the table has triggers (auto), always or never.",
+        choices=("auto", "on", "off"),
     )
     cleanup_use_truncate: bool = _setting(True, "Whether a change buffer no one needs is emptied by TRUNCATE.")
     cdc_mode: str = _setting("auto", "How changes of sources are captured.", choices=("auto", "trigger", "wal"))
@@ -113,9 +120,6 @@ class Settings:
     )
     diamond_schedule_policy: str = _setting(
         "fastest", "Which arm's schedule a diamond follows.", choices=("fastest", "slowest")
-    )
-    change_buffer_schema: str = _setting(
-        "pgtrickle_changes", "Schema of the change buffers; fixed at present.", choices=("pgtrickle_changes",)
     )
     lease_timeout_ms: int = _setting(
         15_000, "Silence of the leading service after which another one takes over.", unit="ms", least=2000
@@ -186,7 +190,9 @@ def _given(conn: psycopg.Connection[Any] | None, flags: Mapping[str, Value | Non
     names = [declared.name for declared in fields(Settings)]
     unknown = sorted(set(flags) - set(names))
     if unknown:
-        raise UsageError(f"there is no setting {unknown[0]!r}", hint="`pgtrickle config` lists all settings.")
+        why = f": {REMOVED[unknown[0]]}" if unknown[0] in REMOVED else ""
+        raise UsageError(f"there is no setting {unknown[0]!r}{why}", hint="`pgtrickle config` lists all settings.")
+    _tell_of_removed(conn)
     raw: dict[str, tuple[Value, str]] = {}
     if conn is not None:
         found = conn.execute(
@@ -202,6 +208,19 @@ def _given(conn: psycopg.Connection[Any] | None, flags: Mapping[str, Value | Non
         name: (_parse(name, str(declared_by_name[name].type), value, declared_by_name[name].metadata, source), source)
         for name, (value, source) in raw.items()
     }
+
+
+def _tell_of_removed(conn: psycopg.Connection[Any] | None) -> None:
+    """Warns of what is set and has no effect: a setting that nobody reads would be a lie."""
+    given = {name for name in REMOVED if os.environ.get(f"PGTRICKLE_{name.upper()}")}
+    if conn is not None:
+        found = conn.execute(
+            "SELECT name FROM unnest(%s::text[]) AS name WHERE current_setting('pg_trickle.' || name, true) <> ''",
+            (list(REMOVED),),
+        )
+        given |= {str(name) for (name,) in found}
+    for name in sorted(given):
+        warnings.warn(f"the setting {name} has no effect any more: {REMOVED[name]}", IgnoredSetting, stacklevel=4)
 
 
 def _parse(name: str, kind: str, raw: Value, meta: Mapping[str, Any], source: str) -> Value:

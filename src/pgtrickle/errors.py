@@ -78,3 +78,7 @@ class SessionWarning(UserWarning):
 
 class ColumnsWarning(UserWarning):
     """A stream table loses columns by `alter`, and something that was made on them goes with these: an index, a key."""
+
+
+class IgnoredSetting(SessionWarning):
+    """A setting was given that pgtrickle does not have any more."""

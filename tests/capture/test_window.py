@@ -6,6 +6,7 @@ import uuid
 
 import pytest
 
+from pgtrickle import db
 from pgtrickle.capture import buffer, window
 from pgtrickle.capture.window import changes_sql
 from pgtrickle.db import Connection
@@ -81,7 +82,9 @@ def test_clean_keeps_what_one_consumer_lacks(conn: Connection, other: Connection
     run(conn, "UPDATE t SET v = 2 WHERE id = 2")
     ledger.check()
     assert buffer.clean(conn, ledger.source.oid, [ledger.frontier, first]).rows == 0
+    written = db.scalar(conn, f"SELECT max(lsn)::text FROM pgtrickle_changes.changes_{ledger.source.oid}")
     assert buffer.clean(conn, ledger.source.oid, [ledger.frontier]).rows == 1
+    assert db.scalar(conn, "SELECT last_consumed_lsn::text FROM pgtrickle.pgt_cdc_status") == written
     other.commit()
     assert ledger.check().changes == 1
 
@@ -94,7 +97,9 @@ def test_clean_of_a_large_buffer(conn: Connection, t: None, follow: Follow, use_
     ledger.check()
     kept = buffer.clean(conn, ledger.source.oid, [ledger.frontier, before], use_truncate=use_truncate)
     assert (kept.rows, kept.truncated) == (0, False)
+    written = db.scalar(conn, f"SELECT max(lsn)::text FROM pgtrickle_changes.changes_{ledger.source.oid}")
     cleaned = buffer.clean(conn, ledger.source.oid, [ledger.frontier], use_truncate=use_truncate)
+    assert db.scalar(conn, "SELECT last_consumed_lsn::text FROM pgtrickle.pgt_consumed") == written
     assert (cleaned.rows, cleaned.truncated) == ((None, True) if use_truncate else (39001, False))
     assert buffered(conn, ledger.source) == []
 

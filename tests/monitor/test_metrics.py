@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import time
 import urllib.error
 import urllib.request
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
+from tests.scheduler.conftest import leading
 from tests.stories.telling import telling
 
+from pgtrickle import db
+from pgtrickle.catalog.install import install
 from pgtrickle.errors import EnvironmentProblem
 from pgtrickle.monitor import endpoint, metrics
 
@@ -84,3 +89,27 @@ def test_only_this_machine_is_answered() -> None:
     endpoint.serve("host=127.0.0.1 port=1", port)
     with socket.socket() as other, pytest.raises(ConnectionRefusedError):
         other.connect(("127.0.0.2", port))  # also this machine, but another address than the one it listens at
+
+
+def test_leaders_loops_and_waiting_requests_are_told(database18: str) -> None:
+    with db.open_session(database18) as conn:
+        install(conn)
+        conn.execute("CREATE TABLE t (v int)")
+        with leading(database18):
+            loops = [
+                {"loop": "refreshes", "woken_s": 5, "interval_s": 1, "busy_with": "a.b", "busy_s": 4, "paused": False}
+            ]
+            conn.execute("UPDATE pgtrickle.pgt_leases SET loops = %s WHERE purpose = 'service'", (json.dumps(loops),))
+            conn.execute("SELECT pgtrickle.create_stream_table('st', 'SELECT v FROM t')")
+            conn.execute("UPDATE pgtrickle.pgt_requests SET created_at = now() - interval '1 min'")
+            port = free_port()
+            endpoint.serve(database18, port)
+            found = scrape(port)
+            loop = frozenset({"postgres", "refreshes"})
+            assert found["pgtrickle_leader", frozenset({"postgres"})] == 1
+            assert 0 <= found["pgtrickle_heartbeat_age_seconds", frozenset({"postgres"})] < 60
+            assert 5 <= time.time() - found["pgtrickle_loop_last_wake_timestamp_seconds", loop] < 60
+            assert found["pgtrickle_loop_busy_seconds", loop] == 4
+            assert found["pgtrickle_requests_waiting", frozenset()] == 1
+            assert found["pgtrickle_oldest_request_seconds", frozenset()] >= 60
+        assert ("pgtrickle_leader", frozenset({"postgres"})) not in scrape(port), "no one leads"

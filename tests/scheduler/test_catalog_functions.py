@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from typer.testing import CliRunner
 
 from pgtrickle import db
 from pgtrickle.api import Trickle
-from pgtrickle.catalog import reader
+from pgtrickle.catalog import reader, writer
+from pgtrickle.cli.main import app
 from pgtrickle.config import Settings
 from pgtrickle.errors import StateError
-from pgtrickle.scheduler import dag, diamonds
+from pgtrickle.schedule import seconds
+from pgtrickle.scheduler import dag, diamonds, due
+from pgtrickle.scheduler.refreshes import Refreshes
+from pgtrickle.scheduler.requests import carry_out
 
 
 @pytest.fixture
@@ -113,6 +119,132 @@ def test_statistics_and_what_is_known(trickle: Trickle) -> None:
     assert known["sources"] == "public.orders (id, amount) by TRIGGER"
     assert known["read by"] == "public.balance"
     assert known["data of"] == "not populated"
+    told = trickle.explain("public.paid")
+    for title, property in (("operators", "operators"), ("delta plan, every source changed", "delta plan")):
+        indented = "\n".join(f"  {line}" for line in str(known[property]).splitlines())
+        assert f"{title}\n{indented}\n" in told, "as `pgtrickle explain` says it"
+    assert known["changes waiting"] == "public.orders about 0"
+    assert str(known["table"]).startswith("owned by postgres, about 0 rows, ")
     full = explained(trickle, "public.balance")
     assert full["effective mode"] == "FULL: refresh mode is FULL"
     assert "read by" not in full
+    assert "operators" not in full
+    assert full["sources"] == "public.paid (id) read in full\npublic.refunded (id) read in full"
+
+
+def test_nothing_is_captured_for_a_table_computed_in_full(trickle: Trickle) -> None:
+    conn = trickle._connection
+    trickle.create_stream_table("late", "SELECT now() AS at, id FROM other", initialize=False)
+    shown = (
+        "SELECT cdc_mode, source_type FROM pgtrickle.pgt_stream_table_sources WHERE pgt_name = %s ORDER BY source_name"
+    )
+    assert conn.execute(shown, ("late",)).fetchall() == [(None, "TABLE")]
+    assert conn.execute(shown, ("balance",)).fetchall() == [(None, "STREAM_TABLE")] * 2
+    assert conn.execute(shown, ("alone",)).fetchall() == [("TRIGGER", "TABLE")]
+    modes = "SELECT cdc_modes FROM pgtrickle.pg_stat_stream_tables WHERE pgt_name = 'late'"
+    assert db.scalar(conn, modes) is None
+    tracked = {each.source_table: each.tracked_by_pgt_ids for each in trickle.cdc_status()}
+    assert tracked == {
+        "public.orders": (ids(trickle)["paid"], ids(trickle)["refunded"]),
+        "public.other": (ids(trickle)["alone"],),
+    }
+    trickle.alter_stream_table("paid", refresh_mode="FULL")
+    assert conn.execute(shown, ("paid",)).fetchall() == [(None, "TABLE")]
+    trickle.alter_stream_table("paid", refresh_mode="AUTO")
+    assert conn.execute(shown, ("paid",)).fetchall() == [("TRIGGER", "TABLE")]
+
+
+def test_circles_have_an_id_and_a_place_in_the_tree(database18: str) -> None:
+    with Trickle(database18) as trickle:
+        conn = trickle._connection
+        conn.execute("SET search_path = public")
+        conn.execute("CREATE TABLE edge (a int, b int)")
+        for name in ("up", "down", "reads"):
+            trickle.create_stream_table(name, "SELECT a, b FROM edge", initialize=False)
+        number, oid = ids(trickle), {each.pgt_name: each.pgt_relid for each in trickle.status()}
+        add = (
+            "INSERT INTO pgtrickle.pgt_dependencies (pgt_id, source_relid, source_schema, source_name, columns_used)"
+            " VALUES (%s, %s, 'public', %s, '{a}')"
+        )
+        for reader_name, source in (("up", "down"), ("down", "up")):
+            conn.execute(add, (number[reader_name], oid[source], source))
+        tree = "SELECT tree_line FROM pgtrickle.dependency_tree()"
+        assert [line for (line,) in conn.execute(tree)] == [
+            "public.reads",
+            "`-- public.edge [src]",
+            "public.up",
+            "|-- public.down",
+            "|   |-- public.edge [src]",
+            "|   `-- public.up [circle]",
+            "`-- public.edge [src]",
+        ]
+        circles = conn.execute("SELECT pgt_name, circle_id FROM pgtrickle.stream_tables_info ORDER BY 1").fetchall()
+        assert circles == [("down", number["up"]), ("reads", None), ("up", number["up"])]
+        assert explained(trickle, "public.up")["circle"] == "public.up, public.down"
+        conn.execute(add, (number["reads"], oid["down"], "down"))
+        lines = [str(line) for (line,) in conn.execute(tree)]
+        assert [line for line in lines if line[0] == "p"] == ["public.reads"], "the circle stands below who reads it"
+        assert "|       |-- public.down [circle]" in lines
+
+
+def test_the_next_run_is_that_of_the_service(database18: str) -> None:
+    with Trickle(database18) as trickle:
+        conn = trickle._connection
+        trickle.create_stream_table("public.st", "SELECT 1 AS one", initialize=False)
+        at = datetime(2026, 5, 4, 3, 2, 1, 345678, tzinfo=UTC)
+        conn.execute("UPDATE pgtrickle.pgt_stream_tables SET is_populated = true, data_timestamp = %s", (at,))
+        for schedule in ("1s", "47s", "48s", "95s", "96s", "1m", "1h30m", "10d", "3650d"):
+            trickle.alter_stream_table("public.st", schedule=schedule)
+            (stream,) = trickle.status()
+            assert stream.next_run == due.next_run(schedule, at, at), schedule
+            deadline = "SELECT freshness_deadline FROM pgtrickle.stream_tables_info"
+            assert db.scalar(conn, deadline) == at + timedelta(seconds=seconds(schedule) or 0)
+        assert db.scalar(conn, "SELECT next_run FROM pgtrickle.pgt_status()") == stream.next_run
+        refresh_id = writer.start_refresh(conn, stream.pgt_id, initiated_by="MANUAL")
+        (past,) = trickle.history("public.st")
+        assert (past.refresh_id, past.freshness_deadline) == (refresh_id, db.scalar(conn, deadline))
+        trickle.alter_stream_table("public.st", status="SUSPENDED")
+        assert trickle.status()[0].next_run is None
+
+
+def test_the_next_run_of_a_cron_schedule_is_noted_by_the_service(database18: str) -> None:
+    with Trickle(database18) as trickle:
+        conn = trickle._connection
+        trickle.create_stream_table("public.daily", "SELECT 1 AS one", schedule="0 4 * * *", initialize=False)
+        conn.execute("UPDATE pgtrickle.pgt_stream_tables SET is_populated = true, data_timestamp = now()")
+        assert trickle.status()[0].next_run is None, "no service has looked"
+        rounds = Refreshes(database18)
+        rounds.round(Settings())
+        rounds.close()
+        (stream,) = trickle.status()
+        assert stream.data_timestamp is not None
+        assert stream.next_run == due.next_run("0 4 * * *", stream.data_timestamp, stream.data_timestamp)
+        trickle.alter_stream_table("public.daily", schedule="0 5 * * *")
+        assert trickle.status()[0].next_run is None, "of another schedule nothing is known yet"
+
+
+def test_options_go_back_to_the_setting(database18: str) -> None:
+    """From Python, SQL and the command line."""
+    asked = {"cdc_mode": "trigger", "diamond_consistency": "none", "diamond_schedule_policy": "slowest"}
+    with Trickle(database18) as trickle:
+        conn = trickle.connection
+        conn.execute("CREATE TABLE public.t (id int PRIMARY KEY)")
+        trickle.create_stream_table("public.st", "SELECT id FROM public.t", initialize=False, **asked)  # type: ignore[arg-type]  # as options
+        stored = (
+            "SELECT requested_cdc_mode, diamond_consistency, diamond_schedule_policy FROM pgtrickle.pgt_stream_tables"
+        )
+        in_sql = "pgtrickle.alter_stream_table('public.st', cdc_mode => 'Inherit', diamond_consistency => 'inherit',"
+        flags = [f"--{name.replace('_', '-')}=inherit" for name in asked]
+        ways: dict[str, Callable[[], object]] = {
+            "Python": lambda: trickle.alter_stream_table("public.st", **dict.fromkeys(asked, "inherit")),
+            "SQL": lambda: (
+                db.scalar(conn, f"SELECT {in_sql} diamond_schedule_policy => 'inherit')"),
+                carry_out(conn, trickle),
+            ),
+            "the command line": lambda: CliRunner().invoke(app, ["--dsn", database18, "alter", "public.st", *flags]),
+        }
+        for way, give_back in ways.items():
+            trickle.alter_stream_table("public.st", **asked)
+            assert conn.execute(db.statement(stored)).fetchall() == [tuple(asked.values())]
+            give_back()
+            assert conn.execute(db.statement(stored)).fetchall() == [(None, None, None)], way

@@ -85,6 +85,7 @@ def test_health_says_what_is_wrong_and_only_that(made: World) -> None:
     assert code == 1
     assert [each["check_name"] for each in json.loads(said)] == [
         "service",
+        "loops",
         "stream_tables",
         "staleness",
         "reinitialization",
@@ -127,7 +128,8 @@ def test_health_says_what_is_wrong_and_only_that(made: World) -> None:
     made.conn.execute(sql.SQL("ALTER DATABASE {} RESET ALL").format(this))
 
     made.conn.execute(sql.SQL("ALTER DATABASE {} SET pg_trickle.enabled = off").format(this))
-    assert problems(made) == {idle, ("service", "WARN", "refreshes are paused: pg_trickle.enabled is off")}
+    paused = "refreshes will be paused when a service starts: pg_trickle.enabled is off"
+    assert problems(made) == {idle, ("service", "WARN", paused)}
     made.conn.execute(sql.SQL("ALTER DATABASE {} RESET ALL").format(this))
 
     made.conn.execute("ALTER TABLE t DISABLE TRIGGER USER")

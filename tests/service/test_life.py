@@ -301,9 +301,11 @@ def test_a_wrong_start_is_told_and_ends(database18: str) -> None:
 
     code, said = start("postgresql://someone:secret@127.0.0.1:1/nothing")
     assert (code, "secret" in said) == (3, False)
-    assert said.splitlines()[-1].startswith("hint: Check that the server runs")
+    last = json.loads(said.splitlines()[-1])
+    assert last["event"] == "service_failed"
+    assert last["hint"].startswith("Check that the server runs")
     with connect(database18), db.open_session(database18) as conn:
         conn.execute("INSERT INTO pgtrickle.pgt_migrations (version, name, checksum) VALUES (99, 'later', '')")
     code, said = start(database18)
     assert code == 1
-    assert "error: PT360" in said
+    assert [json.loads(line).get("code") for line in said.splitlines()][-1] == "PT360"

@@ -62,7 +62,7 @@ def test_there_and_back(made: World) -> None:
 
 
 def test_dependencies_follow_the_mode(made: World) -> None:
-    def shown() -> tuple[str, str | None, bool]:
+    def shown() -> tuple[str | None, str | None, bool]:
         (found,) = reader.dependencies(made.conn, made.pgt_id)
         return found.cdc_mode, found.slot_name, found.transition_started_at is not None
 

@@ -85,6 +85,8 @@ def test_functions_with_the_callers_path_are_those_that_need_it(database18: str)
             "drop_stream_table",
             "refresh_stream_table",
             "repair_stream_table",
+            "pause_stream_table",
+            "resume_stream_table",
             "explain_st",
             "get_refresh_history",
             "get_staleness",

@@ -28,7 +28,9 @@ def label(connection: Connection, kept: Iterable[Kept], tree: Operator) -> None:
 def fits(connection: Connection, kept: Iterable[Kept], tree: Operator) -> bool:
     """Whether the state tables are there, and labelled with this tree."""
     found = connection.execute(
-        "SELECT obj_description(to_regclass(name), 'pg_class') FROM unnest(%s::text[]) AS name",
+        # by the system catalogs: who only explains may not use the schema, and could not look the name up
+        "SELECT obj_description(c.oid, 'pg_class') FROM unnest(%s::text[]) AS name LEFT JOIN pg_class AS c"
+        " JOIN pg_namespace AS n ON n.oid = c.relnamespace ON ARRAY[n.nspname, c.relname]::text[] = parse_ident(name)",
         ([each.name for each in kept],),
     )
     text = _label(tree)

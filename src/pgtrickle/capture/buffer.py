@@ -84,6 +84,17 @@ def exists(conn: psycopg.Connection[Any], source_oid: int) -> bool:
     return row is not None and bool(row[0])
 
 
+def may_read(conn: psycopg.Connection[Any], source_oids: Collection[int]) -> bool:
+    """Whether this role may read the buffers of these sources: who only looks may not, since they hold rows."""
+    row = conn.execute(
+        "SELECT has_schema_privilege(n.oid, 'USAGE') AND NOT EXISTS (SELECT FROM pg_class AS c"
+        "   WHERE c.relnamespace = n.oid AND c.relname = ANY(%s::text[]) AND NOT has_table_privilege(c.oid, 'SELECT'))"
+        " FROM pg_namespace AS n WHERE n.nspname = %s",
+        ([buffer_name(oid) for oid in source_oids], SCHEMA),
+    ).fetchone()
+    return row is not None and bool(row[0])
+
+
 def require_room(table: Table, columns: Sequence[Attribute]) -> None:
     """Unsupported if a table cannot have the columns that the buffer would need."""
     most = (_MOST_COLUMNS - _OWN_COLUMNS) // 2
@@ -171,6 +182,7 @@ def mark(conn: psycopg.Connection[Any], source_oid: int) -> None:
 
 def drop(conn: psycopg.Connection[Any], source_oid: int) -> None:
     conn.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(buffer_identifier(source_oid)))
+    conn.execute("DELETE FROM pgtrickle.pgt_consumed WHERE source_relid = %s", (source_oid,))
     named_locks.remove(conn, f"clean {source_oid}")
 
 
@@ -197,18 +209,36 @@ def clean(
         size = None if row is None else row[0]
         if not size or not named_locks.try_lock(conn, f"clean {source_oid}"):
             return Cleaned(0)
-        if use_truncate and size >= _TRUNCATE_FROM_BYTES and _truncate(conn, buffer, done):
+        if use_truncate and size >= _TRUNCATE_FROM_BYTES and _truncate(conn, source_oid, done):
             return Cleaned(None, truncated=True)
-        return Cleaned(conn.execute(sql.SQL("DELETE FROM {} WHERE {}").format(buffer, done)).rowcount)
+        gone = sql.SQL("WITH gone AS (DELETE FROM {} WHERE {} RETURNING lsn) SELECT count(*), max(lsn)::text FROM gone")
+        row = conn.execute(gone.format(buffer, done)).fetchone()
+        assert row is not None
+        _note_consumed(conn, source_oid, row[1])
+        return Cleaned(int(row[0]))
 
 
-def _truncate(conn: psycopg.Connection[Any], buffer: sql.Identifier, done: sql.Composable) -> bool:
+def _note_consumed(conn: psycopg.Connection[Any], source_oid: int, lsn: str | None) -> None:
+    """How far every consumer has the changes of the source, for people."""
+    if lsn is not None:
+        conn.execute(
+            "INSERT INTO pgtrickle.pgt_consumed AS c (source_relid, last_consumed_lsn) VALUES (%s, %s::pg_lsn)"
+            " ON CONFLICT (source_relid) DO UPDATE"
+            " SET last_consumed_lsn = greatest(c.last_consumed_lsn, excluded.last_consumed_lsn)",
+            (source_oid, lsn),
+        )
+
+
+def _truncate(conn: psycopg.Connection[Any], source_oid: int, done: sql.Composable) -> bool:
     """Empty the buffer if no writer or reader is at it and no row is needed; the lock keeps new ones out meanwhile."""
+    buffer = buffer_identifier(source_oid)
     try:
         with conn.transaction():
             conn.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE NOWAIT").format(buffer))
             needed = conn.execute(sql.SQL("SELECT FROM {} WHERE NOT ({}) LIMIT 1").format(buffer, done)).rowcount
             if not needed:
+                last = conn.execute(sql.SQL("SELECT max(lsn)::text FROM {}").format(buffer)).fetchone()
+                _note_consumed(conn, source_oid, None if last is None else last[0])
                 conn.execute(sql.SQL("TRUNCATE {}").format(buffer))
     except psycopg.errors.LockNotAvailable:
         return False

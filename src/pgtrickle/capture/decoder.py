@@ -74,6 +74,12 @@ class Decoder:
         self._dsn = dsn
         self._slot = slot
         self._publication = publication
+        self._current: _Run | None = None
+
+    @property
+    def woken_at(self) -> float:
+        """When it last looked at what has arrived, by the monotonic clock; may be asked for by another thread."""
+        return 0.0 if self._current is None else self._current.woken_at
 
     def run(self, stop: threading.Event) -> None:
         """Decode until `stop` is set. Whatever ends it otherwise is recorded in `pgt_decoder`, and raised."""
@@ -81,7 +87,7 @@ class Decoder:
         run: _Run | None = None
         try:
             with ReplicationConnection(self._dsn) as stream:
-                run = _Run(stream, sink, stop)
+                run = self._current = _Run(stream, sink, stop)
                 run.run(self._slot, self._publication)
         except BaseException as error:
             try:
@@ -116,7 +122,7 @@ class _Run:
         self._confirmed = sink.confirmed_lsn
         self._told = 0
         self._answer = False
-        now = time.monotonic()
+        now = self.woken_at = time.monotonic()
         self._batch_since = self._last_commit = self._last_told = now
 
     def run(self, slot: str, publication: str) -> None:
@@ -124,6 +130,7 @@ class _Run:
         self._start(slot, publication)
         self._sink.streaming()
         while not self._stop.is_set():
+            self.woken_at = time.monotonic()
             drained = self._read()
             if self._transaction is None:
                 self._settle(drained)
@@ -193,6 +200,7 @@ class _Run:
 
     def _pass_on(self, key: bytes, run: list[bytes]) -> None:
         """Rows of one kind and table go where they are wanted."""
+        self.woken_at = time.monotonic()
         kind = key[0]
         for route in self._routes(key[1:]):
             if kind == _INSERT:

@@ -119,7 +119,7 @@ def follow(conn: psycopg.Connection[Any], source_oids: list[int]) -> None:
         " decoder_confirmed_lsn = CASE WHEN k.cdc_mode <> 'TRIGGER' THEN d.decoder_confirmed_lsn END,"
         " transition_started_at = k.transition_started_at"
         " FROM pgtrickle.pgt_change_tracking AS k WHERE k.source_relid = d.source_relid"
-        " AND k.source_relid = ANY(%s::oid[])"
+        " AND k.source_relid = ANY(%s::oid[]) AND d.cdc_mode IS NOT NULL"
         " AND (d.cdc_mode, d.transition_started_at) IS DISTINCT FROM (k.cdc_mode, k.transition_started_at)",
         (source_oids,),
     )

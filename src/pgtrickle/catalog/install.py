@@ -22,6 +22,9 @@ from pgtrickle.errors import ServerError, StateError
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
 SCHEMAS: Final = ("pgtrickle", "pgtrickle_changes", "pgtrickle_state")
 USER_ROLE: Final = "pgtrickle_user"
+ADMIN_ROLE: Final = "pgtrickle_admin"
+ROLES: Final = (USER_ROLE, ADMIN_ROLE)
+"""Both read the catalog and make requests; what the second may ask for of tables of others, `pgtrickle.steers` says."""
 
 
 _SLOT: Final = "replication slot"
@@ -161,7 +164,7 @@ def uninstall(conn: psycopg.Connection[Any], *, drop_stream_tables: bool, dry_ru
 
     The replication slot goes after it, since its end cannot be rolled back; left behind by a failure, it is found and
     dropped by the next `uninstall`. Stream tables stay as plain tables unless `drop_stream_tables`; the index we keep
-    on them goes. The role pgtrickle_user stays, since other databases of the server may use it.
+    on them goes. The roles stay, since other databases of the server may use them.
     """
     with conn.transaction():
         serving.require_trusted_catalog(conn)
@@ -249,22 +252,35 @@ def _apply(conn: psycopg.Connection[Any], migration: Migration) -> None:
 
 
 def _grant(conn: psycopg.Connection[Any]) -> tuple[str, ...]:
-    """Let pgtrickle_user read the catalog, creating the role if we may."""
+    """Let our roles read the catalog and make requests, creating them if we may; says which are missing."""
+    missing = [role for role in ROLES if not _has_role(conn, role)]
+    for role in ROLES:
+        if role not in missing:
+            _let_read(conn, sql.Identifier(role))
+    return tuple(
+        f"the role {role} does not exist and this role may not create it; no one else was given access"
+        for role in missing
+    )
+
+
+def _has_role(conn: psycopg.Connection[Any], name: str) -> bool:
+    """Whether the role is there, by now."""
     row = conn.execute(
         "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = %s),"
         " (SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user)",
-        (USER_ROLE,),
+        (name,),
     ).fetchone()
     exists, may_create = row or (False, False)
-    role = sql.Identifier(USER_ROLE)
-    if not exists and not may_create:
-        return (f"the role {USER_ROLE} does not exist and this role may not create it; no one else was given access",)
-    if not exists:
+    if not exists and may_create:
         try:
             with conn.transaction():
-                conn.execute(sql.SQL("CREATE ROLE {} NOLOGIN").format(role))
+                conn.execute(sql.SQL("CREATE ROLE {} NOLOGIN").format(sql.Identifier(name)))
         except (psycopg.errors.DuplicateObject, psycopg.errors.UniqueViolation):
             pass  # created meanwhile from another database: it is there, which is all we want
+    return bool(exists or may_create)
+
+
+def _let_read(conn: psycopg.Connection[Any], role: sql.Identifier) -> None:
     for grant in (
         "GRANT USAGE ON SCHEMA pgtrickle TO {}",
         "GRANT SELECT ON ALL TABLES IN SCHEMA pgtrickle TO {}",
@@ -273,7 +289,6 @@ def _grant(conn: psycopg.Connection[Any]) -> tuple[str, ...]:
         conn.execute(sql.SQL(grant).format(role))
     for (function,) in conn.execute(_DEFINERS, (list(SCHEMAS),)).fetchall():  # called by their triggers alone
         conn.execute(sql.SQL("REVOKE ALL ON FUNCTION {} FROM {}").format(sql.SQL(function), role))
-    return ()
 
 
 def mend(conn: psycopg.Connection[Any]) -> tuple[str, ...]:

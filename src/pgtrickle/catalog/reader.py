@@ -55,6 +55,9 @@ class StreamTable:
     fill_when_due: bool = False
     is_restored: bool = False
     """From a dump, and not repaired since: it is attached to no table of this database."""
+    next_run: datetime | None = None
+    """When it is due; a time that has passed means that it is overdue. None: it has no schedule of its own, is
+    suspended, or was never filled, or no service has worked out yet when its cron schedule fires."""
 
     def __str__(self) -> str:
         return f"{self.pgt_schema}.{self.pgt_name}"
@@ -78,7 +81,8 @@ class Dependency:
     source_schema: str
     source_name: str
     columns_used: tuple[str, ...]
-    cdc_mode: str
+    cdc_mode: str | None
+    """None: nothing is captured for it, as it is computed in full."""
     slot_name: str | None
     decoder_confirmed_lsn: str | None
     transition_started_at: datetime | None
@@ -108,6 +112,7 @@ class HistoryRow:
     phases: dict[str, float]
     error_code: str | None
     error: str | None
+    freshness_deadline: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +163,11 @@ class CdcStatus:
     confirmed_lsn: str | None
     decoder_status: str
     decoder_error: str | None
+    tracked_by_pgt_ids: tuple[int, ...]
+    last_consumed_lsn: str | None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tracked_by_pgt_ids", tuple(self.tracked_by_pgt_ids))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +184,7 @@ class CdcChange:
     reason: str
 
 
-_AS_TEXT = {"frontier", "upstream_frontier", "snapshot", "decoder_confirmed_lsn", "confirmed_lsn"}
+_AS_TEXT = {"frontier", "upstream_frontier", "snapshot", "decoder_confirmed_lsn", "confirmed_lsn", "last_consumed_lsn"}
 _PRESENT = {"pgt_schema", "pgt_name", "owner", "status", "last_error", "is_restored"}
 """What of a stream table is not read as it is stored, but as its table is now."""
 
@@ -191,15 +201,17 @@ def _column(name: str) -> sql.Composed:
 
 
 def _stream_table_columns() -> sql.Composed:
+    elsewhere = {**dict.fromkeys(_PRESENT, "p"), "next_run": "n"}
     columns = [
-        sql.SQL("p.{}").format(sql.Identifier(name)) if name in _PRESENT else _column(name)
+        sql.Identifier(elsewhere[name], name) if name in elsewhere else _column(name)
         for name in StreamTable.__dataclass_fields__
     ]
     return sql.SQL(", ").join(columns)
 
 
 _STREAM_TABLES = sql.SQL(
-    "SELECT {} FROM pgtrickle.pgt_stream_tables AS t JOIN pgtrickle.pgt_present AS p USING (pgt_id) "
+    "SELECT {} FROM pgtrickle.pgt_stream_tables AS t JOIN pgtrickle.pgt_present AS p USING (pgt_id)"
+    " JOIN pgtrickle.pgt_next_runs AS n USING (pgt_id) "
 ).format(_stream_table_columns())
 
 

@@ -34,6 +34,8 @@ class Definition:
     sources: Sequence[tuple[Table, Sequence[str]]]
     dependencies: Dependencies = NO_DEPENDENCIES
     settings: Mapping[str, str] = field(default_factory=dict)
+    operator_tree: str | None = None
+    delta_plan: str | None = None
 
 
 def register(
@@ -55,8 +57,8 @@ def register(
             row = conn.execute(
                 "INSERT INTO pgtrickle.pgt_stream_tables (pgt_relid, pgt_schema, pgt_name, defining_query,"
                 " normalized_query, search_path, settings, refresh_mode, effective_mode, mode_reason,"
-                " source_fingerprint, schedule, requested_cdc_mode, fill_when_due)"
-                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) RETURNING pgt_id",
+                " source_fingerprint, operator_tree, delta_plan, schedule, requested_cdc_mode, fill_when_due)"
+                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) RETURNING pgt_id",
                 (
                     *(table.oid, table.schema, table.name),
                     *_values(definition),
@@ -70,7 +72,7 @@ def register(
     assert row is not None, "INSERT … RETURNING gives a row"
     pgt_id = int(row[0])
     ensure_lock(conn, pgt_id)
-    _set_sources(conn, pgt_id, definition.sources)
+    _set_sources(conn, pgt_id, definition)
     ddl.use(conn, pgt_id, definition.dependencies)
     return pgt_id
 
@@ -90,11 +92,11 @@ def redefine(conn: psycopg.Connection[Any], pgt_id: int, definition: Definition)
         conn,
         "UPDATE pgtrickle.pgt_stream_tables SET defining_query = %s, normalized_query = %s, search_path = %s,"
         " settings = %s, refresh_mode = %s, effective_mode = %s, mode_reason = %s, source_fingerprint = %s,"
-        " updated_at = now()"
+        " operator_tree = %s, delta_plan = %s, updated_at = now()"
         " WHERE pgt_id = %s",
         (*_values(definition), pgt_id),
     )
-    _set_sources(conn, pgt_id, definition.sources)
+    _set_sources(conn, pgt_id, definition)
     ddl.use(conn, pgt_id, definition.dependencies)
 
 
@@ -308,12 +310,25 @@ def mark_unreadable(conn: psycopg.Connection[Any], pgt_id: int, error: str) -> N
     )
 
 
+def note_cron_runs(conn: psycopg.Connection[Any], runs: Mapping[int, tuple[str, datetime]]) -> None:
+    """When tables with a cron schedule run next, by id, each with the schedule that says so. Those dropped meanwhile
+    are passed over."""
+    conn.execute(
+        "INSERT INTO pgtrickle.pgt_cron_runs AS c (pgt_id, schedule, next_run)"
+        " SELECT k.* FROM unnest(%s::bigint[], %s::text[], %s::timestamptz[]) AS k(pgt_id, schedule, next_run)"
+        " JOIN pgtrickle.pgt_stream_tables AS t USING (pgt_id)"
+        " ON CONFLICT (pgt_id) DO UPDATE SET schedule = excluded.schedule, next_run = excluded.next_run",
+        (list(runs), [schedule for schedule, _ in runs.values()], [at for _, at in runs.values()]),
+    )
+
+
 def start_refresh(conn: psycopg.Connection[Any], pgt_id: int, *, initiated_by: str) -> int:
     """Open a history row as RUNNING; returns its id."""
     row = conn.execute(
-        "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, status, initiated_by) VALUES (%s, 'RUNNING', %s)"
-        " RETURNING refresh_id",
-        (pgt_id, initiated_by),
+        "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, status, initiated_by, freshness_deadline)"
+        " VALUES (%(id)s, 'RUNNING', %(by)s, (SELECT t.data_timestamp + t.schedule_period"
+        "   FROM pgtrickle.pgt_stream_tables AS t WHERE t.pgt_id = %(id)s)) RETURNING refresh_id",
+        {"id": pgt_id, "by": initiated_by},
     ).fetchone()
     assert row is not None, "INSERT … RETURNING gives a row"
     return int(row[0])
@@ -367,19 +382,21 @@ def finish_refresh(
 # What follows the UPDATE `moved`, whose tables had nothing to do: the history says so. The service looks again and
 # again, so its last row, if that says the same, is moved on: it began when that was found first, and ended when last.
 _SAY_NOTHING = """, last AS (
-    SELECT m.pgt_id, h.refresh_id FROM moved AS m
+    SELECT m.pgt_id, h.refresh_id, t.data_timestamp + t.schedule_period AS freshness_deadline
+    FROM moved AS m JOIN pgtrickle.pgt_stream_tables AS t USING (pgt_id)  -- as it was before it was moved
     LEFT JOIN LATERAL (SELECT * FROM pgtrickle.pgt_refresh_history AS h WHERE h.pgt_id = m.pgt_id
                        ORDER BY h.refresh_id DESC LIMIT 1) AS h
          ON h.action = 'NO_DATA' AND h.status = 'COMPLETED' AND h.initiated_by = 'SCHEDULER' AND %(by)s = 'SCHEDULER'
 ), again AS (
     UPDATE pgtrickle.pgt_refresh_history AS h SET finished_at = clock_timestamp(), reason = %(reason)s,
-        snapshot = %(frontier)s::pg_snapshot, data_timestamp = %(at)s, duration_ms = %(ms)s
+        snapshot = %(frontier)s::pg_snapshot, data_timestamp = %(at)s, duration_ms = %(ms)s,
+        freshness_deadline = last.freshness_deadline
     FROM last WHERE h.refresh_id = last.refresh_id
 ), first AS (
     INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, started_at, finished_at, action, status, initiated_by, reason,
-        snapshot, data_timestamp, duration_ms)
+        snapshot, data_timestamp, duration_ms, freshness_deadline)
     SELECT pgt_id, clock_timestamp() - %(ms)s * interval '1 ms', clock_timestamp(), 'NO_DATA', 'COMPLETED',
-           %(by)s, %(reason)s, %(frontier)s::pg_snapshot, %(at)s, %(ms)s
+           %(by)s, %(reason)s, %(frontier)s::pg_snapshot, %(at)s, %(ms)s, freshness_deadline
     FROM last WHERE refresh_id IS NULL
 )
 SELECT pgt_id FROM moved"""
@@ -466,22 +483,33 @@ def _values(definition: Definition) -> tuple[str | Jsonb | None, ...]:
         definition.effective_mode,
         definition.mode_reason,
         definition.source_fingerprint,
+        definition.operator_tree,
+        definition.delta_plan,
     )
 
 
-def _set_sources(conn: psycopg.Connection[Any], pgt_id: int, sources: Sequence[tuple[Table, Sequence[str]]]) -> None:
-    """Make the dependencies exactly `sources`, leaving the capture mode of those that stay."""
+def _set_sources(conn: psycopg.Connection[Any], pgt_id: int, definition: Definition) -> None:
+    """Make the dependencies exactly its sources, leaving the capture mode of those that stay; none where it is computed
+    in full."""
+    sources, mode = definition.sources, None if definition.effective_mode == "FULL" else "TRIGGER"
     conn.execute(
         "DELETE FROM pgtrickle.pgt_dependencies WHERE pgt_id = %s AND source_relid <> ALL(%s::oid[])",
         (pgt_id, [source.oid for source, _ in sources]),
     )
     for source, columns in sources:
         conn.execute(
-            "INSERT INTO pgtrickle.pgt_dependencies (pgt_id, source_relid, source_schema, source_name, columns_used)"
-            " VALUES (%s, %s, %s, %s, %s::text[]) ON CONFLICT (pgt_id, source_relid) DO UPDATE"
+            "INSERT INTO pgtrickle.pgt_dependencies AS d"
+            " (pgt_id, source_relid, source_schema, source_name, columns_used, cdc_mode)"
+            " VALUES (%(id)s, %(oid)s, %(schema)s, %(name)s, %(columns)s::text[], %(mode)s)"
+            " ON CONFLICT (pgt_id, source_relid) DO UPDATE"
             " SET source_schema = excluded.source_schema, source_name = excluded.source_name,"
-            " columns_used = excluded.columns_used",
-            (pgt_id, source.oid, source.schema, source.name, list(columns)),
+            " columns_used = excluded.columns_used,"
+            " cdc_mode = CASE WHEN excluded.cdc_mode IS NOT NULL THEN coalesce(d.cdc_mode, excluded.cdc_mode) END,"
+            " slot_name = CASE WHEN excluded.cdc_mode IS NOT NULL THEN d.slot_name END,"
+            " decoder_confirmed_lsn = CASE WHEN excluded.cdc_mode IS NOT NULL THEN d.decoder_confirmed_lsn END,"
+            " transition_started_at = CASE WHEN excluded.cdc_mode IS NOT NULL THEN d.transition_started_at END",
+            {"id": pgt_id, "oid": source.oid, "schema": source.schema, "name": source.name, "mode": mode}
+            | {"columns": list(columns)},
         )
 
 

@@ -23,6 +23,7 @@ class CdcMode(StrEnum):
     AUTO = "auto"
     TRIGGER = "trigger"
     WAL = "wal"
+    INHERIT = "inherit"
 
 
 class Status(StrEnum):
@@ -37,6 +38,7 @@ class DiamondConsistency(StrEnum):
 
     ATOMIC = "atomic"
     NONE = "none"
+    INHERIT = "inherit"
 
 
 class DiamondSchedulePolicy(StrEnum):
@@ -44,6 +46,7 @@ class DiamondSchedulePolicy(StrEnum):
 
     FASTEST = "fastest"
     SLOWEST = "slowest"
+    INHERIT = "inherit"
 
 
 def _option(help: str, *names: str) -> object:
@@ -52,7 +55,7 @@ def _option(help: str, *names: str) -> object:
 
 Mode = Annotated[RefreshMode, _option("How it is refreshed.")]
 OptionalMode = Annotated[RefreshMode | None, _option("How it is refreshed.")]
-OptionalCdcMode = Annotated[CdcMode | None, _option("How changes are captured; the setting's way by default.")]
+OptionalCdcMode = Annotated[CdcMode | None, _option("How changes are captured; `inherit`: the setting's way.")]
 OptionalStatus = Annotated[Status | None, _option("Resume it, or suspend it.")]
-Consistency = Annotated[DiamondConsistency | None, _option("Whether its diamond commits together.")]
-Policy = Annotated[DiamondSchedulePolicy | None, _option("When its diamond is due.")]
+Consistency = Annotated[DiamondConsistency | None, _option("Whether its diamond commits together; `inherit`: as set.")]
+Policy = Annotated[DiamondSchedulePolicy | None, _option("When its diamond is due; `inherit`: as set.")]

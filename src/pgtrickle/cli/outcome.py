@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
@@ -53,13 +53,19 @@ def exit_code(error: Error) -> int:
 @contextmanager
 def reported() -> Iterator[None]:
     """Print an `Error`, or one of PostgreSQL's, raised inside to stderr and leave with its exit code."""
+    with warnings.catch_warnings(), told(_print):
+        warnings.showwarning = _show_warning
+        yield
+
+
+@contextmanager
+def told(tell: Callable[[Error, str], None]) -> Iterator[None]:
+    """Have `tell` say what is raised inside, and what to do, and leave with its exit code."""
     try:
-        with warnings.catch_warnings():
-            warnings.showwarning = _show_warning
-            yield
+        yield
     except (Error, psycopg.Error) as raised:
         error = raised if isinstance(raised, Error) else _of_the_server(raised)
-        _print(error, _one_line(error.hint or _what_to_do(error)))
+        tell(error, _one_line(error.hint or _what_to_do(error)))
         raise typer.Exit(exit_code(error)) from error
 
 

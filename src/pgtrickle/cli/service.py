@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pgtrickle.cli.outcome import reported
+from pgtrickle.cli.outcome import told
 from pgtrickle.cli.target import EXPOSED, target
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def run(
     events.to_stderr()
     if target(context).exposed:
         events.say("password_exposed", logging.WARNING, warning=EXPOSED)
-    with reported():
+    with told(lambda error, hint: events.say("service_failed", logging.ERROR, error=error, code=error.code, hint=hint)):
         served = target(context).dsns()
         if metrics_port is not None:
             from pgtrickle.monitor import endpoint

@@ -245,7 +245,7 @@ def status(
         typer.echo("there are no stream tables; `pgtrickle create` makes one")
         return
     print_table(
-        ["table", "status", "mode", "schedule", "staleness", "last refresh", "error"],
+        ["table", "status", "mode", "schedule", "staleness", "last refresh", "next run", "error"],
         [
             (
                 stream,
@@ -254,6 +254,7 @@ def status(
                 stream.schedule or "calculated",
                 duration(age(stream.data_timestamp)),
                 stream.last_refresh_at,
+                stream.next_run,
                 stream.last_error,
             )
             for stream in streams
@@ -375,6 +376,7 @@ def _status(stream: StreamTable) -> Json:
         "data_timestamp": stream.data_timestamp,
         "staleness_seconds": age(stream.data_timestamp),
         "last_refresh_at": stream.last_refresh_at,
+        "next_run": stream.next_run,
         "consecutive_errors": stream.consecutive_errors,
         "last_error": stream.last_error,
         "query": stream.defining_query,

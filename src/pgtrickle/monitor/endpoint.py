@@ -6,6 +6,8 @@ answer: of a database that is down it says just that (`pgtrickle_up 0`).
 
 from __future__ import annotations
 
+import logging
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from socketserver import ThreadingMixIn
@@ -17,6 +19,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from pgtrickle.errors import EnvironmentProblem
 from pgtrickle.monitor.metrics import CatalogMetrics
+from pgtrickle.scheduler.events import say
 
 LOOPBACK: Final = "127.0.0.1"
 _TEXT: Final = [("Content-Type", "text/plain; charset=utf-8")]
@@ -26,6 +29,10 @@ class _Server(ThreadingMixIn, WSGIServer):
     """A thread a request, none of which keeps the process alive."""
 
     daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that went away in the middle of an answer is its own affair, and not worth a traceback."""
+        say("metrics_not_answered", logging.WARNING, client=client_address, error=sys.exc_info()[1])
 
 
 class _Handler(WSGIRequestHandler):

@@ -50,6 +50,18 @@ FROM pgtrickle.pgt_stream_tables AS t CROSS JOIN (SELECT pgtrickle.duration_boun
 JOIN pgtrickle.pgt_refresh_counts AS c ON c.pgt_id = t.pgt_id AND c.status = 'COMPLETED'
 GROUP BY t.pgt_id, t.pgt_schema, t.pgt_name, b.bounds ORDER BY 1
 """
+_LEADERS = """
+SELECT l.role_name, (l.connected AND l.beats)::int::float8, extract(epoch FROM l.heartbeat_age)::float8
+FROM pgtrickle.pgt_leaders AS l WHERE l.purpose = 'service' AND l.instance IS NOT NULL ORDER BY 1
+"""
+_LOOPS = """
+SELECT role_name, loop, extract(epoch FROM last_wake)::float8, coalesce(busy_s, 0)::float8
+FROM pgtrickle.pgt_service_loops ORDER BY 1, 2
+"""
+_WAITING = """
+SELECT count(*)::float8, coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::float8
+FROM pgtrickle.pgt_requests WHERE state = 'PENDING'
+"""
 _REQUESTS = "SELECT state, count(*)::float8 FROM pgtrickle.pgt_requests GROUP BY state"
 _STATES = ("PENDING", "RUNNING", "DONE", "FAILED")
 _STATUSES = ("INITIALIZING", "ACTIVE", "SUSPENDED", "ERROR")
@@ -112,6 +124,8 @@ def _read(conn: db.Connection) -> Iterator[Metric]:
         yield counter
     yield _durations(conn)
     yield _requests(conn)
+    yield from _waiting(conn)
+    yield from _services(conn)
     yield _states("pgtrickle_table_status", "Status of a stream table", "table", "status", _STATUSES, rows)
     captured = [(each.source_table, each.cdc_mode) for each in catalog.cdc_status(conn)]
     yield _states("pgtrickle_source_mode", "How a source is captured", "source", "mode", _MODES, captured)
@@ -135,6 +149,34 @@ def _requests(conn: db.Connection) -> Metric:
     for state in _STATES:
         family.add_metric([state], found.get(state, 0.0))
     return family
+
+
+def _waiting(conn: db.Connection) -> Iterator[Metric]:
+    ((count, seconds),) = conn.execute(db.statement(_WAITING)).fetchall()
+    yield GaugeMetricFamily("pgtrickle_requests_waiting", "Requests that no service has taken yet", float(str(count)))
+    yield GaugeMetricFamily(
+        "pgtrickle_oldest_request_seconds", "Time that the oldest of them waits", float(str(seconds))
+    )
+
+
+def _services(conn: db.Connection) -> Iterator[Metric]:
+    """Who leads, and the loops of each service: their last wake is a time, to be compared with that of the scrape."""
+    leads = GaugeMetricFamily("pgtrickle_leader", "Whether the service of a role leads, and lives", labels=["role"])
+    beats = GaugeMetricFamily("pgtrickle_heartbeat_age_seconds", "Time since its last heartbeat", labels=["role"])
+    for role, alive, age in conn.execute(db.statement(_LEADERS)).fetchall():
+        leads.add_metric([str(role)], float(str(alive)))
+        beats.add_metric([str(role)], float(str(age)))
+    labels = ["role", "loop"]
+    woken = GaugeMetricFamily(
+        "pgtrickle_loop_last_wake_timestamp_seconds",
+        "When a loop of the service last woke, by the server",
+        labels=labels,
+    )
+    busy = GaugeMetricFamily("pgtrickle_loop_busy_seconds", "Time that it has been at what it is at", labels=labels)
+    for role, loop, at, seconds in conn.execute(db.statement(_LOOPS)).fetchall():
+        woken.add_metric([str(role), str(loop)], float(str(at)))
+        busy.add_metric([str(role), str(loop)], float(str(seconds)))
+    yield from (leads, beats, woken, busy)
 
 
 def _states(

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from pgtrickle import failpoints
-from pgtrickle.apply import merge, storage
+from pgtrickle.apply import merge, stays, storage
 from pgtrickle.apply.merge import Storage, by_image
 from pgtrickle.capture.window import NotCaptured, Pending
 from pgtrickle.catalog import reader as catalog
@@ -308,9 +308,13 @@ class _Circle:
         self.connections.use_settings(ready.settings)
         with storage.held(writer, self.streams[pgt_id].pgt_relid, ready.storage) as target:
             serving.require(writer, self.streams[pgt_id])
-            return self._apply_to(target, rounds, ready, onward)
+            asked = self.owner.settings.user_triggers
+            key = stays.key_of(writer, self.streams[pgt_id].pgt_relid, ready.tree, asked)
+            return self._apply_to(target, rounds, ready, onward, key)
 
-    def _apply_to(self, target: Storage, rounds: Rounds, ready: Prepared, onward: bool) -> merge.Applied:
+    def _apply_to(
+        self, target: Storage, rounds: Rounds, ready: Prepared, onward: bool, key: merge.Key
+    ) -> merge.Applied:
         columns = ready.tree.columns
         pairs = zip(ready.storage.columns, columns, strict=True)
         stored = ", ".join(f"{quote(mine.name)} AS {quote(column.name)}" for mine, column in pairs)
@@ -321,7 +325,7 @@ class _Circle:
             like=f"SELECT {stored}, 1::bigint AS {WEIGHT} FROM {target.qualified}",
         )
         apply = merge.apply_delta if onward else merge.replace
-        return apply(self.connections.writer, target, f"SELECT * FROM {copy}", columns)
+        return apply(self.connections.writer, target, f"SELECT * FROM {copy}", columns, key)
 
     def _skip(self, reason: str) -> dict[int, RefreshResult]:
         return {each: skipped(self.connections.aside, each, self.initiated_by, reason) for each in self.pgt_ids}

@@ -24,6 +24,8 @@ from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.catalog.writer import Definition
 from pgtrickle.config import Settings
 from pgtrickle.db import Caller, Connection, caller
+from pgtrickle.delta.differentiate import differentiate
+from pgtrickle.delta.explain import plan as delta_text
 from pgtrickle.errors import QueryError, StateError, Unsupported, UsageError
 from pgtrickle.fence import Fence, fenced
 from pgtrickle.model import OWN_SCHEMAS, Table, quote
@@ -31,8 +33,9 @@ from pgtrickle.postgres.aggregate import state_columns
 from pgtrickle.query import meaning
 from pgtrickle.query.analysis import OutputColumn
 from pgtrickle.query.compile import Compiled, compile_query
+from pgtrickle.query.explain import tree as tree_text
 from pgtrickle.query.fingerprint import fingerprint, only_views_changed
-from pgtrickle.query.operators import Aggregate, walk
+from pgtrickle.query.operators import Aggregate, Operator, walk
 from pgtrickle.refresh import reshape
 from pgtrickle.refresh.binding import compile_bound
 from pgtrickle.refresh.failure import DefinitionProblem
@@ -200,8 +203,8 @@ def _outputs(prepared: Prepared) -> tuple[OutputColumn, ...]:
     return prepared.compiled.analysis.columns
 
 
-def ask_for(connection: Connection, stream: StreamTable, cdc_mode: str, settings: Settings) -> None:
-    """Changes the way of capture that a table asks for; the service moves its sources."""
+def ask_for(connection: Connection, stream: StreamTable, cdc_mode: str | None, settings: Settings) -> None:
+    """Changes the way of capture that a table asks for, None: that of the setting; the service moves its sources."""
     with connection.transaction():
         _require_compatible(stream.refresh_mode, cdc_mode)
         if cdc_mode == "wal" and stream.effective_mode != "FULL":
@@ -354,7 +357,14 @@ def _definition(connection: Connection, query: str, who: Caller, compiled: Compi
         sources=list(_columns_used(compiled).items()),
         dependencies=analysis.dependencies,
         settings=kept(who.settings),
+        operator_tree=None if compiled.tree is None else tree_text(compiled.tree),
+        delta_plan=None if compiled.tree is None else _delta_plan(compiled, compiled.tree),
     )
+
+
+def _delta_plan(compiled: Compiled, tree: Operator) -> str:
+    """How the result changes when every source does, as `explain` shows it."""
+    return delta_text(differentiate(tree, frozenset(source.table.oid for source in compiled.analysis.sources)))
 
 
 def _build(connection: Connection, prepared: Prepared, mode: Mode, settings: Settings) -> None:

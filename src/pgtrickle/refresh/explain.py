@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from pgtrickle import db
 from pgtrickle.answers import notes, stored
+from pgtrickle.capture.buffer import may_read
 from pgtrickle.catalog import reader
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.db import Connection
@@ -38,7 +39,8 @@ def explain_query(connection: Connection, query: str) -> str:
 
 
 def explain_stream_table(connection: Connection, stream: StreamTable, prepared: Prepared) -> str:
-    """How the stream table is maintained, with the reads its next refresh would choose for what is captured by now."""
+    """How the stream table is maintained, with the reads its next refresh would choose for what is captured by now, or
+    for a supposed number of changes where this role may not read what is captured."""
     said = _session(stream)
     if stream.effective_mode == "FULL":
         return f"refresh mode\n  FULL: {stream.mode_reason}\n{said}"
@@ -48,7 +50,8 @@ def explain_stream_table(connection: Connection, stream: StreamTable, prepared: 
         db.use_settings(connection, stream.settings)
         now = str(db.scalar(connection, "SELECT pg_current_snapshot()::text"))
         window = at_snapshot(Connections.single(connection), since, now)
-        changes = {oid: found.changes for oid, found in window.pending().items()}
+        seen = window.pending() if may_read(connection, since) else {}
+        changes = {oid: found.changes for oid, found in seen.items()}
         sections = _sections(connection, prepared, changes, _as_refreshed(window))
         return sections + said + _last_refresh(connection, stream)
 

@@ -416,7 +416,8 @@ class Refresh(Account):
         with storage.held(writer, relid, prepared.storage, mode) as target:
             serving.require(writer, stream)  # under the lock: no one gives it away before the commit
             emptied = reshape.carry_out(writer, relid, str(stream), target) if other_columns else 0
-            applied = apply(writer, target, relation, result_columns(prepared))
+            key = stays.key_of(writer, relid, prepared.compiled.tree, self.owner.settings.user_triggers)
+            applied = apply(writer, target, relation, result_columns(prepared), key)
             return replace(applied, deleted=applied.deleted + emptied)
 
     def _reshape_for_readers(self, stream: StreamTable, prepared: Prepared) -> bool:

@@ -5,6 +5,7 @@ Where that would mean other columns or relations than when it was defined, Postg
     changes pending                ▶ the text over the sources as they were (`earlier.py`)
     what they were is not known    ▶ refreshed first, then the text over the sources as they are
     FULL mode, or never filled     ▶ the text over the sources as they are: a stale table differs
+    the buffers may not be read    ▶ the same, and the answer says so
 
 Of what a refresh is made of, only the frontier and the window's changes are used here. Called by
 `api.py`, and for samples by `scheduler/audit.py`.
@@ -22,7 +23,7 @@ from psycopg import sql
 
 from pgtrickle import db
 from pgtrickle.apply import storage
-from pgtrickle.capture.buffer import SCHEMA, buffer_name
+from pgtrickle.capture.buffer import SCHEMA, buffer_name, may_read
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import serving
 from pgtrickle.catalog.reader import StreamTable
@@ -45,6 +46,7 @@ from pgtrickle.refresh.window import Behind, Window, at_snapshot, await_decoder,
 AT_ITS_SNAPSHOT: Final = "its snapshot"
 AT_PRESENT: Final = "the present"
 AFTER_REFRESH: Final = "the present, after a refresh"
+UNREAD: Final = f"{AT_PRESENT}; this role may not read the changes that wait"
 _MOST_REFRESHES: Final = 5
 _VIEW: Final = "pgtrickle_verified"
 
@@ -96,6 +98,10 @@ def verify(connections: Connections, stream: StreamTable, patience_s: float, ref
     if stream.effective_mode == "FULL" or not stream.is_populated:
         with _transaction(connections, stream):
             return _answer(stream, _evaluated(connections.reader, stream, meant), AT_PRESENT)
+    sources = [each.source_relid for each in catalog.dependencies(connections.aside, stream.pgt_id)]
+    if not may_read(connections.aside, sources):
+        with _transaction(connections, stream):
+            return _answer(stream, _evaluated(connections.reader, stream, meant), UNREAD)
     if _is_outdated(connections.aside, stream, meant):
         return _after_refresh(connections, stream, patience_s, refresh, "what it depends on was altered since")
     try:

@@ -29,6 +29,7 @@ from pgtrickle.refresh.idle import may_be_idle
 from pgtrickle.refresh.run import Refresher
 from pgtrickle.refresh.verify import Verification, sampled
 from pgtrickle.scheduler.events import say
+from pgtrickle.scheduler.heartbeat import Activity, Busy
 from pgtrickle.scheduler.steering import ALERT_CHANNEL
 
 CODE = "PT352"
@@ -44,6 +45,12 @@ class Audit:
         self._last_id = 0
         self._turns: dict[int, int] = {}
         self._stopping = threading.Event()
+        self._at: Busy | None = None
+        self._paused = False
+
+    @property
+    def activity(self) -> Activity:
+        return Activity(self._at, self._paused)
 
     @property
     def backend_pids(self) -> tuple[int, ...]:
@@ -58,14 +65,19 @@ class Audit:
 
     def round(self, settings: Settings) -> bool:
         """One audit, if its time has come."""
-        if not settings.enabled or settings.audit_interval == 0 or time.monotonic() < self._next:
+        self._paused = not settings.enabled
+        if self._paused or settings.audit_interval == 0 or time.monotonic() < self._next:
             return False
         self._next = time.monotonic() + settings.audit_interval
         if self._refresher is None:
             self._refresher = Refresher(self._dsn, settings, _no_spark)
         stream = self._in_turn(self._refresher.connections().aside)
         if stream is not None and not self._stopping.is_set():
-            self._audit(self._refresher, stream, settings)
+            self._at = Busy(f"comparing {stream} with its query", time.monotonic(), self.backend_pids)
+            try:
+                self._audit(self._refresher, stream, settings)
+            finally:
+                self._at = None
         return False
 
     def _in_turn(self, conn: Connection) -> StreamTable | None:

@@ -7,6 +7,7 @@ of the crew decide nothing.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 from pgtrickle.refresh.run import Refresher
 from pgtrickle.scheduler.diamonds import Unit
+from pgtrickle.scheduler.heartbeat import Busy, Loop
 
 T = TypeVar("T")
 END_WITHIN_S: Final = 1.0
@@ -45,6 +47,10 @@ class Crew(Generic[T]):
     def backend_pids(self) -> tuple[int, ...]:
         """The sessions in which its members may be waiting."""
         return tuple(pid for member in self._members for pid in member.refresher.backend_pids)
+
+    def loops(self, names: Callable[[Unit], str]) -> tuple[Loop, ...]:
+        """Its members, for the heartbeat, each with what it is at; may be asked for by another thread."""
+        return tuple(member.loop(names) for member in tuple(self._members))
 
     @property
     def refreshers(self) -> list[Refresher]:
@@ -109,8 +115,17 @@ class _Member(Generic[T]):
         self.refresher = refresher
         self._through = through
         self._inbox: SimpleQueue[tuple[Task[T], Unit] | None] = SimpleQueue()
+        self._at: tuple[Unit, float] | None = None
+        self._woken_at = time.monotonic()
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
+
+    def loop(self, names: Callable[[Unit], str]) -> Loop:
+        """It waits for work without an interval: while it has none, and its thread lives, nothing is wrong with it."""
+        at, now = self._at, time.monotonic()
+        alive = at is None and self._thread.is_alive()
+        busy = None if at is None else Busy(names(at[0]), at[1], self.refresher.backend_pids)
+        return Loop(self._thread.name, now if alive else self._woken_at, 0.0, busy)
 
     def begin(self, task: Task[T], unit: Unit) -> None:
         self._inbox.put((task, unit))
@@ -123,8 +138,11 @@ class _Member(Generic[T]):
     def _work(self) -> None:
         while (given := self._inbox.get()) is not None:
             task, unit = given
+            self._woken_at = time.monotonic()
+            self._at = (unit, self._woken_at)
             try:
                 outcome = Outcome(unit, answer=task(self.refresher, unit))
             except Exception as error:  # noqa: BLE001 - whoever gave the task looks at it
                 outcome = Outcome(unit, error=error)
+            self._at = None
             self._through.put((self, outcome))

@@ -26,11 +26,13 @@ from pgtrickle.db import Connection
 from pgtrickle.errors import Error, ServerError
 from pgtrickle.fence import Fence, LeaseLost
 from pgtrickle.scheduler.events import say, trouble
+from pgtrickle.scheduler.heartbeat import Loop
 from pgtrickle.scheduler.pace import pause_after
 
 STEADY_S: Final = 30.0
 """A run that lasted so long has got over what ended the runs before it."""
 STOP_WITHIN_S: Final = 2.5
+DECODER_WAKES_S: Final = 1.0
 _PASSING_STATES: Final = ("08", "40", "53", "55P03", "57")
 """SQLSTATEs of a server that is busy, full, or going down: of connections, conflicts, resources, locks, operators."""
 
@@ -100,6 +102,12 @@ class Decoding:
         self._record = Record()
         self._next_try = 0.0
 
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        """The decoder, for the heartbeat; may be asked for by another thread."""
+        run = self._run
+        return () if run is None else (run.loop,)
+
     def follow(self, conn: Connection, fence: Fence | None = None) -> DecoderState:
         """Start or stop the decoder as the sources need it, and say how it is."""
         self._look_after()
@@ -163,6 +171,10 @@ class _Run:
     @property
     def alive(self) -> bool:
         return self._thread.is_alive()
+
+    @property
+    def loop(self) -> Loop:
+        return Loop("decoder", max(self._since, self._decoder.woken_at), DECODER_WAKES_S)
 
     @property
     def age_s(self) -> float:

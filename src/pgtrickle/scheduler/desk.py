@@ -5,6 +5,7 @@ What carries it out is opened when there is something to do, by the caller's wor
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -13,6 +14,7 @@ from pgtrickle.config import Settings
 from pgtrickle.db import Connection
 from pgtrickle.fence import Fence
 from pgtrickle.scheduler import requests
+from pgtrickle.scheduler.heartbeat import Activity, Busy
 
 
 class Office(requests.Executor, Protocol):
@@ -36,6 +38,7 @@ class Desk:
         self._open = office
         self._conn: Connection | None = None
         self._office: tuple[Settings, Office] | None = None
+        self._at: Busy | None = None
 
     @property
     def backend_pids(self) -> tuple[int, ...]:
@@ -43,13 +46,25 @@ class Desk:
         own = () if self._conn is None or self._conn.closed else (self._conn.info.backend_pid,)
         return own if self._office is None else (*own, *self._office[1].backend_pids)
 
+    @property
+    def activity(self) -> Activity:
+        """The request that is being carried out."""
+        return Activity(self._at)
+
     def round(self, settings: Settings) -> bool:
         """Carry out what is pending, if anything is."""
         if not requests.waiting(self._opened()):
             return False
         office = self._at_work(settings)
-        requests.carry_out(office.connection, office, self._fence)
+        try:
+            requests.carry_out(office.connection, office, self._fence, self._began)
+        finally:
+            self._at = None
         return False
+
+    def _began(self, request: requests.Request) -> None:
+        what = f"carrying out request {request.id}: {request.kind} {request.args.get('name')}"
+        self._at = Busy(what, time.monotonic(), self.backend_pids)
 
     def stop(self) -> None:
         """Nothing to do: a request under way is cut off if it does not end, and taken up again by the next service."""

@@ -208,10 +208,12 @@ def ask(
     diamond_consistency: str | None = None,
     diamond_schedule_policy: str | None = None,
 ) -> None:
-    """Records what is asked of the diamond that ends at a stream table; what is not given stays as it is."""
+    """Records what is asked of the diamond that ends at a stream table; what is not given stays as it is, `inherit`
+    leaves it to the setting."""
     conn.execute(
-        "UPDATE pgtrickle.pgt_stream_tables SET diamond_consistency = coalesce(%s, diamond_consistency),"
-        " diamond_schedule_policy = coalesce(%s, diamond_schedule_policy) WHERE pgt_id = %s",
+        "UPDATE pgtrickle.pgt_stream_tables"
+        " SET diamond_consistency = nullif(coalesce(%s, diamond_consistency), 'inherit'),"
+        " diamond_schedule_policy = nullif(coalesce(%s, diamond_schedule_policy), 'inherit') WHERE pgt_id = %s",
         (diamond_consistency, diamond_schedule_policy, pgt_id),
     )
 

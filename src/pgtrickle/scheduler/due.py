@@ -43,6 +43,14 @@ def is_due(schedule: str | None, last: datetime | None, now: datetime, *, min_se
     return _slot(schedule, last, min_seconds) > _next_slot(schedule, now, min_seconds)
 
 
+def next_cron_run(schedule: str | None, last: datetime | None, *, min_seconds: int = 1) -> datetime | None:
+    """When a table of that cron schedule is due after `last`; None if it has another kind of schedule, or never ran. Of
+    a duration PostgreSQL works it out by itself (`pgt_next_runs`)."""
+    if schedule is None or last is None or _period(schedule, min_seconds) is not None:
+        return None
+    return _following(schedule, last, min_seconds)
+
+
 def next_run(schedule: str | None, last: datetime | None, now: datetime, *, min_seconds: int = 1) -> datetime | None:
     """When the table will be due: `now` if it is; None if it has no schedule of its own."""
     if schedule is None:

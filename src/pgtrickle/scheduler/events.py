@@ -8,8 +8,11 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TextIO
+
+from pgtrickle.scheduler.stderr import taken_over
 
 _LOG: Final = logging.getLogger("pgtrickle.service")
 _LOG.addHandler(logging.NullHandler())  # nothing is printed unless the process asks for it
@@ -26,11 +29,28 @@ def trouble(event: str, error: BaseException, **facts: object) -> None:
 
 
 def to_stderr() -> None:
-    """Have events written to stderr, and what libraries warn of. For the process that is the service."""
-    handler = logging.StreamHandler(sys.stderr)
+    """Have events written to stderr, and nothing else: what libraries, Python or Java have to say becomes events, as do
+    errors that no one caught. For the process that is the service."""
+    handler = _Log(taken_over(lambda line: say("output", logging.WARNING, line=line)))
     handler.setFormatter(JsonLines())
     logging.getLogger().addHandler(handler)
     _LOG.setLevel(logging.INFO)
+    logging.captureWarnings(True)
+    sys.excepthook = lambda kind, error, traceback: trouble("service_broken", error)
+    threading.excepthook = _thread_broken
+
+
+def _thread_broken(given: threading.ExceptHookArgs) -> None:
+    error = given.exc_value or SystemError(f"{given.exc_type.__name__} without a value")
+    trouble("thread_broken", error, thread=None if given.thread is None else given.thread.name)
+
+
+class _Log(logging.StreamHandler[TextIO]):
+    """The log. Where no one reads it any more, nothing could be said of that either: it would be said to the log."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name of the method it replaces
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
 
 
 class JsonLines(logging.Formatter):

@@ -1,10 +1,10 @@
 """One leader: a row of ours for each login role (`pgt_leases`), held by its epoch. Called by the service.
 
-The leader writes its heartbeat each second. Another takes over when the row was given up, when the leader's session has
-ended, or when its heartbeat is too old by the server's clock. It counts the epoch up, so that nothing which the former
-leader has not committed yet will be committed (`fence.py`), and ends the sessions that it has left: a process that
-hangs would keep their locks, and the replication slot. No transaction is open while leading, which would hold back
-PostgreSQL's vacuum.
+The leader writes its heartbeat each second, with what each of its loops is at. Another takes over when the row was
+given up, when the leader's session has ended, or when its heartbeat is too old by the server's clock. It counts the
+epoch up, so that nothing which the former leader has not committed yet will be committed (`fence.py`), and ends the
+sessions that it has left: a process that hangs would keep their locks, and the replication slot. No transaction is open
+while leading, which would hold back PostgreSQL's vacuum.
 
 Capture is led once in a database, whatever roles services log in as: the lease of purpose 'capture' goes to any of the
 leaders, and is kept with the same heartbeat.
@@ -63,6 +63,12 @@ RETURNING l.epoch
 """
 _BEAT: Final = """
 UPDATE pgtrickle.pgt_leases SET heartbeat_at = clock_timestamp()
+WHERE (role_name, purpose, epoch) IN (SELECT * FROM unnest(%s::text[], %s::text[], %s::bigint[]))
+RETURNING purpose
+"""
+_BEAT_AND_TELL: Final = """
+UPDATE pgtrickle.pgt_leases
+SET heartbeat_at = clock_timestamp(), loops = CASE purpose WHEN 'service' THEN %s::jsonb ELSE loops END
 WHERE (role_name, purpose, epoch) IN (SELECT * FROM unnest(%s::text[], %s::text[], %s::bigint[]))
 RETURNING purpose
 """
@@ -144,6 +150,8 @@ class Lease:
         self.fence = fence
         self.capture: Fence | None = None
         """That to steer capture, while we have it."""
+        self.loops: Callable[[], str] | None = None
+        """What to tell of our loops with each heartbeat (`heartbeat.report`), once the catalog is one that has them."""
         self._candidate = candidate
         self._conn = candidate.conn
         self._beaten = time.monotonic()
@@ -167,7 +175,8 @@ class Lease:
 
     def beat(self) -> None:
         """Say that we live. Capture is taken over where no one leads it."""
-        kept = {str(purpose) for (purpose,) in self._conn.execute(_BEAT, self._held())}
+        told = (_BEAT, self._held()) if self.loops is None else (_BEAT_AND_TELL, (self.loops(), *self._held()))
+        kept = {str(purpose) for (purpose,) in self._conn.execute(*told)}
         if SERVICE not in kept:
             raise LeaseLost(
                 "another service has taken over: this one was silent for too long",

@@ -44,6 +44,7 @@ from pgtrickle.scheduler.dag import Dag
 from pgtrickle.scheduler.diamonds import Group, Unit
 from pgtrickle.scheduler.events import say, trouble
 from pgtrickle.scheduler.filling import to_fill
+from pgtrickle.scheduler.heartbeat import Activity, Busy
 from pgtrickle.scheduler.membership import still_together
 from pgtrickle.scheduler.recovery import recover
 from pgtrickle.scheduler.retention import Retention
@@ -123,6 +124,24 @@ class Refreshes:
         self._left: frozenset[int] = frozenset()
         self._stale: frozenset[int] = frozenset()
         self._stopping = threading.Event()
+        self._running: _Running | None = None
+        self._paused = False
+        self._turned_at = 0.0
+        self._cron_runs: dict[int, tuple[str, datetime]] = {}
+
+    @property
+    def activity(self) -> Activity:
+        """The tick under way, by the tables that are being refreshed in it."""
+        running, inner = self._running, self._crew.loops(self._names)
+        at_work = sorted(each.busy.what for each in inner if each.busy is not None)
+        busy = Busy(f"refreshing {', '.join(at_work)}", running.since) if running is not None and at_work else None
+        return Activity(busy, self._paused, self._turned_at, inner)
+
+    def _names(self, unit: Unit) -> str:
+        """The tables of a unit under way."""
+        running = self._running
+        streams: Mapping[int, StreamTable] = {} if running is None else running.streams
+        return ", ".join(str(streams.get(pgt_id, pgt_id)) for pgt_id in unit)
 
     @property
     def backend_pids(self) -> tuple[int, ...]:
@@ -141,7 +160,8 @@ class Refreshes:
 
     def round(self, settings: Settings) -> bool:
         """One tick, if something is due; true if something that is due had to be left to the next."""
-        if not settings.enabled:
+        self._paused = not settings.enabled
+        if self._paused:
             return False
         self._settings = settings
         sessions = self._opened()
@@ -157,6 +177,7 @@ class Refreshes:
         known = self._learn(conn, streams.keys(), settings)
         now = _now(conn)
         timing = self._timing(conn, {**streams, **unfilled}, now)
+        self._note_cron_runs(conn, timing)
         self._tell_stale(conn, [streams[pgt_id] for pgt_id in sorted(timing.stale)], now)
         filled = frozenset(each.pgt_id for each in found if each.is_populated)
         first_time = self._to_fill(known, unfilled, filled, timing.due, now)
@@ -173,7 +194,11 @@ class Refreshes:
             running = _Running(at, streams)
             working = self._settle_idle(sessions, known, selected, running)
             if working:
-                self._work(sessions.record, known, working, running)
+                self._running = running
+                try:
+                    self._work(sessions.record, known, working, running)
+                finally:
+                    self._running = None
         return frozenset(running.left)
 
     def _look(self, conn: db.Connection) -> None:
@@ -330,6 +355,7 @@ class Refreshes:
 
     def _may_begin(self, conn: db.Connection, graph: Dag, running: _Running, at: Tick, unit: Unit) -> bool:
         """Whether the unit is run in this tick: what it reads is of the tick's snapshot, and that is not too old."""
+        self._turned_at = time.monotonic()
         if self._stopping.is_set():
             return False
         sources = frozenset(source for pgt_id in unit for source in graph.upstream(pgt_id))
@@ -346,6 +372,7 @@ class Refreshes:
 
     def _ended(self, conn: db.Connection, running: _Running, outcome: Outcome[Refreshed]) -> None:
         """Notes what became of a unit, for the rest of the tick, for the next ones, and for people."""
+        self._turned_at = time.monotonic()
         unit, done = outcome.unit, outcome.answer
         job, names = running.jobs[unit], {pgt_id: str(running.streams[pgt_id]) for pgt_id in unit}
         if done is None:
@@ -371,6 +398,13 @@ class Refreshes:
             say("refresh_failed", logging.WARNING, tables=names, error=error, kind=kind.value)
         else:
             trouble("refresh_failed", error, tables=names, kind=kind.value)
+
+    def _note_cron_runs(self, conn: db.Connection, timing: Timing) -> None:
+        """Has the catalog show when tables with a cron schedule run next; written only when that is news."""
+        news = {pgt_id: run for pgt_id, run in timing.cron_runs.items() if self._cron_runs.get(pgt_id) != run}
+        if news:
+            record.note_cron_runs(conn, news)
+        self._cron_runs = dict(timing.cron_runs)
 
     def _tell_stale(self, conn: db.Connection, found: Iterable[StreamTable], now: datetime) -> None:
         stale = {stream.pgt_id: stream for stream in found}

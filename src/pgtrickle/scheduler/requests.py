@@ -7,14 +7,15 @@ Whose rights count: a service takes only requests of roles that it serves (`cata
 and of roles that have all of its rights anyway. Those of others stay PENDING for a service of theirs. So whatever the
 service does for a request, the requester could have done by itself: PostgreSQL's answer to the service is the answer
 to it. The requester must own the table that it alters, drops or refreshes, and owns what it creates (or, if the service
-may not give it away, the service does, whose rights the requester has).
+may not give it away, the service does, whose rights the requester has). Members of pgtrickle_admin may have tables of
+others refreshed, suspended, resumed or scheduled otherwise; that runs nothing but what the owner's service runs anyway.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Final, Protocol
@@ -47,6 +48,7 @@ _BY_FUNCTION: Final = "Make requests by the functions of the schema pgtrickle."
 
 # Those of roles that this login serves, on stream tables whose owner it serves; unless that very owner has a service of
 # its own. And those of roles that are gone, which only say so. One that a service of another login is at is left to it.
+# An administrator who steers the table of another is served by whoever serves its owner.
 _OURS: Final = sql.SQL("""
 SELECT r.id FROM pgtrickle.pgt_requests AS r
 JOIN pg_catalog.pg_roles AS me ON me.rolname = session_user
@@ -55,7 +57,9 @@ LEFT JOIN pgtrickle.pgt_present AS p
     ON r.kind <> 'create' AND pg_catalog.format('%%I.%%I', p.pgt_schema, p.pgt_name) = r.args ->> 'name'
 LEFT JOIN pgtrickle.pgt_stream_tables AS t USING (pgt_id)
 LEFT JOIN pg_catalog.pg_class AS c ON c.oid = t.pgt_relid
-WHERE (o.oid IS NULL OR pgtrickle.serves(me.oid, o.oid)) AND (c.oid IS NULL OR pgtrickle.serves(me.oid, c.relowner))
+WHERE (o.oid IS NULL OR pgtrickle.serves(me.oid, o.oid)
+       OR c.oid IS NOT NULL AND pgtrickle.steers(o.oid, r.kind, r.args))
+  AND (c.oid IS NULL OR pgtrickle.serves(me.oid, c.relowner))
   AND (coalesce(c.relowner, o.oid, me.oid) = me.oid
        OR coalesce(c.relowner, o.oid) NOT IN (SELECT s.role_oid FROM pgtrickle.serving_roles() AS s))
   AND (r.state = 'PENDING' OR r.state = 'RUNNING' AND (
@@ -139,8 +143,11 @@ def waiting(conn: Connection) -> bool:
     return row is not None and bool(row[0])
 
 
-def carry_out(conn: Connection, executor: Executor, fence: Fence | None = None) -> int:
-    """Carries out what is pending, oldest first; answers how many. `conn` is the one `executor` works on.
+def carry_out(
+    conn: Connection, executor: Executor, fence: Fence | None = None, began: Callable[[Request], None] | None = None
+) -> int:
+    """Carries out what is pending, oldest first; answers how many. `conn` is the one `executor` works on; `began` is
+    told of each one as it begins.
 
     One service at a time, which its lease sees to: whoever leads knows that what is RUNNING belongs to one that died.
     """
@@ -148,6 +155,8 @@ def carry_out(conn: Connection, executor: Executor, fence: Fence | None = None) 
         _take_up(conn)
     done = 0
     while (request := _next(conn, fence)) is not None:
+        if began is not None:
+            began(request)
         _finish(conn, request, executor, fence)
         done += 1
     return done
@@ -249,7 +258,7 @@ def _perform(conn: Connection, request: Request, executor: Executor) -> dict[str
         if request.kind == "drop" and request.attempts > 1 and not _is_there(conn, name):
             return {"dropped": []}  # by the service that died before it could say so
         stream = catalog.resolve(conn, name)
-        owner = rights.require_owner(conn, stream, request.requested_by)
+        owner = rights.require_allowed(conn, stream, request.requested_by, request.kind, request.args)
         if request.kind == "drop":
             return {"dropped": executor.drop_stream_table(_full_name(stream), **request.given("cascade"))}
         if request.kind == "refresh":

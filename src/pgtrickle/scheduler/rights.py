@@ -7,6 +7,9 @@ Whether its requests are ours to carry out at all is asked first, where they are
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+
 from psycopg import sql
 
 from pgtrickle.apply import storage
@@ -40,6 +43,17 @@ def require_owner(conn: Connection, stream: StreamTable, role: str) -> str:
             hint="Only the owner of a stream table may alter, drop or refresh it.",
         )
     return str(row[0])
+
+
+def require_allowed(conn: Connection, stream: StreamTable, role: str, kind: str, args: Mapping[str, object]) -> str:
+    """The owner of a stream table; refuses if `role` may not ask this of it. Members of pgtrickle_admin may steer
+    tables of others (`pgtrickle.steers`)."""
+    row = conn.execute(
+        "SELECT pgtrickle.steers(r.oid, %s, %s::jsonb), pg_get_userbyid(c.relowner)::text"
+        " FROM pg_roles AS r CROSS JOIN pg_class AS c WHERE r.rolname = %s AND c.oid = %s",
+        (kind, json.dumps(args), role, stream.pgt_relid),
+    ).fetchone()
+    return str(row[1]) if row is not None and row[0] else require_owner(conn, stream, role)
 
 
 def is_ours_or_of(conn: Connection, stream: StreamTable, role: str) -> bool:

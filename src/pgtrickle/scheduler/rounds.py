@@ -16,6 +16,7 @@ import psycopg
 from pgtrickle.config import Settings
 from pgtrickle.errors import Error
 from pgtrickle.scheduler.events import say, trouble
+from pgtrickle.scheduler.heartbeat import Activity, Loop
 from pgtrickle.scheduler.pace import pause_after
 
 Round = Callable[[Settings], bool]
@@ -30,6 +31,8 @@ class Rounds:
         self.settings = settings
         self.name = name
         self._work = work
+        self._woken_at = time.monotonic()
+        self._pause_s = 0.0
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._repeat, name=name, daemon=True)
@@ -44,6 +47,11 @@ class Rounds:
         self._stop.set()
         self._wake.set()
 
+    def loop(self, at: Activity) -> Loop:
+        """Itself, for the heartbeat; may be asked for by another thread, which knows what it is at."""
+        interval_s = max(self.settings.scheduler_interval_ms / 1000, self._pause_s)
+        return Loop(self.name, max(self._woken_at, at.turned_at), interval_s, at.busy, at.paused)
+
     def join(self, within_s: float | None = None) -> bool:
         """Whether the last round ended in time."""
         self._thread.join(within_s)
@@ -52,7 +60,7 @@ class Rounds:
     def _repeat(self) -> None:
         failures = 0
         while not self._stop.is_set():
-            begun = time.monotonic()
+            begun = self._woken_at = time.monotonic()
             self._wake.clear()
             if self._stop.is_set():  # set just before that was cleared
                 return
@@ -69,6 +77,7 @@ class Rounds:
                     say(f"{self.name}_failed", logging.WARNING, error=error, next_try_s=pause_after(failures))
                 else:
                     trouble(f"{self.name}_failed", error, next_try_s=pause_after(failures))
+            self._pause_s = pause_after(failures)
             if failures:
                 self._stop.wait(pause_after(failures))
             else:

@@ -27,6 +27,7 @@ from pgtrickle.fence import Fence, LeaseLost
 from pgtrickle.scheduler import lease
 from pgtrickle.scheduler.audit import Audit
 from pgtrickle.scheduler.events import say
+from pgtrickle.scheduler.heartbeat import Activity, Loop, report
 from pgtrickle.scheduler.lease import Lease
 from pgtrickle.scheduler.pace import pause_after
 from pgtrickle.scheduler.rounds import Rounds
@@ -47,6 +48,10 @@ class Part(Protocol):
     @property
     def backend_pids(self) -> tuple[int, ...]:
         """The sessions in which a round may be waiting; asked for by another thread than the round's."""
+
+    @property
+    def activity(self) -> Activity:
+        """What it is at, for the heartbeat; asked for by another thread than the round's."""
 
     def round(self, settings: Settings) -> bool:
         """Do what there is to do; true if the next round should follow at once."""
@@ -143,6 +148,7 @@ class Service:
             "audits": Audit(self._dsn),
         }
         work = [(Rounds(name, part.round, settings), part) for name, part in parts.items()]
+        held.loops = lambda: report(_loops(work))
         try:
             while not self._controls.stop.is_set():
                 woken = held.watch(LISTEN_S)
@@ -205,6 +211,15 @@ class Service:
                 conn.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s::integer[]) AS pid", (pids,))
         except (Error, psycopg.Error) as error:
             say("rounds_not_cut_off", logging.WARNING, error=error)
+
+
+def _loops(work: Sequence[tuple[Rounds, Part]]) -> list[Loop]:
+    """All loops of the service as they are now."""
+    found: list[Loop] = []
+    for rounds, part in work:
+        at = part.activity
+        found += [rounds.loop(at), *at.inner]
+    return found
 
 
 def _waiting(reason: str) -> None:

@@ -23,6 +23,7 @@ from pgtrickle.fence import Fence
 from pgtrickle.scheduler.alerts import Levels, Measures, alerts
 from pgtrickle.scheduler.decoding import Decoding
 from pgtrickle.scheduler.events import say
+from pgtrickle.scheduler.heartbeat import Activity
 
 ALERT_CHANNEL: Final = "pg_trickle_alert"
 
@@ -44,6 +45,11 @@ class Steering:
         """The session in which a round may be waiting."""
         conn = self._conn
         return () if conn is None or conn.closed else (conn.info.backend_pid,)
+
+    @property
+    def activity(self) -> Activity:
+        """The decoder; a round is a single look at everything."""
+        return Activity(inner=self._decoding.loops)
 
     def round(self, settings: Settings) -> bool:
         """One look at everything; true if something moved, and what follows should not wait."""
