@@ -47,7 +47,7 @@ REVIEWED = {
     ("catalog/writer.py", "conn.execute"): _OURS,
     ("scheduler/retention.py", "conn.execute"): _OURS,
     ("query/scratch.py", "cursor.execute"): "our own queries of the catalog; a user's query goes through `define`",
-    ("refresh/actual.py", "cursor.execute"): "a RawCursor: parameters are $1, $2, which only PostgreSQL reads",
+    ("refresh/on_postgres.py", "cursor.execute"): "a RawCursor: parameters are $1, $2, which only PostgreSQL reads",
     ("query/support.py", "self.what.format"): "words of ours; what is named in them is put in as an argument",
     ("query/signs.py", "_TOKEN.sub"): "a lexer: literals and quoted names are tokens that it leaves as they are",
     ("query/explain.py", "_NAME.sub"): "a lexer, as above; and what it makes is shown, not run",

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import psycopg
 
 from pgtrickle import db, failpoints
-from pgtrickle.apply import merge, stage, storage
+from pgtrickle.apply import merge, stage, stays, storage
 from pgtrickle.capture.window import NotCaptured, Pending
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import serving
