@@ -18,10 +18,10 @@ from pgtrickle.errors import (
     QueryError,
     ServerError,
     SessionWarning,
-    StateError,
     Unsupported,
     UsageError,
 )
+from pgtrickle.refresh.failure import from_server
 
 NO = 1  # the answer is no
 USAGE = 2
@@ -47,7 +47,7 @@ def reported() -> Iterator[None]:
             warnings.showwarning = _show_warning
             yield
     except (Error, psycopg.Error) as raised:
-        error = raised if isinstance(raised, Error) else _of_the_server(raised)
+        error = raised if isinstance(raised, Error) else from_server(raised)
         _print(error, _one_line(error.hint or _what_to_do(error)))
         raise typer.Exit(exit_code(error)) from error
 
@@ -75,19 +75,6 @@ def _show_warning(
         typer.echo(f"note: {_one_line(str(message))}", err=True)
     else:
         typer.echo(warnings.formatwarning(message, category, filename, lineno), err=True, nl=False)
-
-
-def _of_the_server(error: psycopg.Error) -> Error:
-    """What PostgreSQL said to a statement of ours: it went away, we may not, or it refused."""
-    said = error.diag.message_primary or str(error)
-    if isinstance(error, psycopg.errors.InsufficientPrivilege):
-        hint = error.diag.message_hint or "Connect as the owner of the tables, or have the privilege granted."
-        return ServerError(said, code="PT402", hint=hint)
-    if error.sqlstate is None or error.sqlstate.startswith(("08", "57P", "53")):
-        hint = error.diag.message_hint or "Check that the server runs, then try again: nothing was left half done."
-        return ServerError(f"the server ended the connection: {said}", code="PT403", hint=hint)
-    hint = error.diag.message_hint or "See the server's log for the statement it refused."
-    return StateError(f"PostgreSQL refused: {said}", code="PT340", hint=hint)
 
 
 def _what_to_do(error: Error) -> str:

@@ -7,7 +7,7 @@ import re
 import psycopg
 
 from pgtrickle.db import OWN_PATH
-from pgtrickle.errors import Error, QueryError, StateError, Unsupported
+from pgtrickle.errors import Error, QueryError, ServerError, StateError, Unsupported
 
 _CORRECT_OR_RETRY = "correct the data or the query, then refresh again; `pgtrickle history` has the failed ones"
 _OF_A_STACK = ("at ", "...")  # how lines of Java's stacks begin
@@ -55,6 +55,20 @@ def as_ours(error: Exception) -> Error:
     by_spark = [line for line in told if "SparkException: " in line]  # of what Java has to say, the part that helps
     said = (by_spark or told or [type(error).__name__])[-1]
     return StateError(f"Spark failed: {said}", code="PT341", hint="refresh again; Spark's log has the whole story")
+
+
+def from_server(error: psycopg.Error) -> Error:
+    """What PostgreSQL said to a statement of ours outside of a refresh: it went away, we may not, or it refused."""
+    said = " ".join((error.diag.message_primary or str(error)).split())
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        hint = error.diag.message_hint or "Connect as the owner of the tables, or have the privilege granted."
+        return ServerError(said, code="PT402", hint=hint)
+    lost = error.sqlstate is None and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    if lost or (error.sqlstate or "").startswith(("08", "57P", "53")):
+        hint = error.diag.message_hint or "Check that the server runs, then try again: nothing was left half done."
+        return ServerError(f"the server ended the connection: {said}", code="PT403", hint=hint)
+    hint = error.diag.message_hint or "See the server's log for the statement it refused."
+    return StateError(f"PostgreSQL refused: {said}", code="PT340", hint=hint)
 
 
 def _not_found(said: str, state: str, context: str) -> Error | None:

@@ -28,7 +28,7 @@ from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog.names import Name, parse_name, qualify
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.db import Caller, Connection, acting_for
-from pgtrickle.errors import Error, StateError, UsageError
+from pgtrickle.errors import Error, Fault, StateError, UsageError
 from pgtrickle.fence import Fence, fenced
 from pgtrickle.refresh.failure import as_ours, known_failures
 from pgtrickle.refresh.result import RefreshResult
@@ -178,7 +178,7 @@ def _finish(conn: Connection, request: Request, executor: Executor, fence: Fence
     except Exception as error:
         if conn.closed or conn.broken:
             raise  # it stays RUNNING, and is taken up again
-        foreseen = isinstance(error, known_failures())
+        foreseen = isinstance(error, known_failures()) and not isinstance(error, Fault)
         failure = as_ours(error) if foreseen else _unforeseen(error)
         with fenced(conn, fence):
             conn.execute(
