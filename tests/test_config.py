@@ -49,6 +49,7 @@ CONTRACT: dict[str, Value] = {
     "change_buffer_schema": "pgtrickle_changes",
     "lease_timeout_ms": 15_000,
     "spark_master": "local[*]",
+    "log_level": "info",
 }
 
 

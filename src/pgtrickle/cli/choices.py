@@ -46,6 +46,15 @@ class DiamondSchedulePolicy(StrEnum):
     SLOWEST = "slowest"
 
 
+class LogLevel(StrEnum):
+    """How important an event must be to be logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
 def _option(help: str, *names: str) -> object:
     return typer.Option(*names, help=help, case_sensitive=False)
 
@@ -55,4 +64,5 @@ OptionalMode = Annotated[RefreshMode | None, _option("How it is refreshed.")]
 OptionalCdcMode = Annotated[CdcMode | None, _option("How changes are captured; the setting's way by default.")]
 OptionalStatus = Annotated[Status | None, _option("Resume it, or suspend it.")]
 Consistency = Annotated[DiamondConsistency | None, _option("Whether its diamond commits together.")]
+OptionalLogLevel = Annotated[LogLevel | None, _option("Log events of this level and above; info by default.")]
 Policy = Annotated[DiamondSchedulePolicy | None, _option("When its diamond is due.")]

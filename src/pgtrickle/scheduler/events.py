@@ -25,12 +25,17 @@ def trouble(event: str, error: BaseException, **facts: object) -> None:
     _LOG.error(event, extra={"facts": {**facts, "error": _told(error)}}, exc_info=error)
 
 
-def to_stderr() -> None:
+def to_stderr(level: str = "info") -> None:
     """Have events written to stderr, and what libraries warn of. For the process that is the service."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logging.getLogger().addHandler(handler)
-    _LOG.setLevel(logging.INFO)
+    set_level(level)
+
+
+def set_level(level: str) -> None:
+    """Have only events of this level and above logged: `debug`, `info`, `warning` or `error`."""
+    _LOG.setLevel(level.upper())
 
 
 class JsonLines(logging.Formatter):
