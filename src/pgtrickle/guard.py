@@ -20,6 +20,7 @@ import psycopg
 
 from pgtrickle.errors import EnvironmentProblem, Error, Fault, StateError, UsageError
 from pgtrickle.refresh.failure import as_ours, from_server, known_failures
+from pgtrickle.spark.trace import text_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -183,4 +184,4 @@ def as_error(raised: Exception) -> Error:
 
 
 def _in_one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    return " ".join(text_of(error).split()) or type(error).__name__

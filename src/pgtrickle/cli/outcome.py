@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import sys
+import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import UTC, datetime
 from typing import Final
 
 import psycopg
 import typer
 
+from pgtrickle.directories import errors_log
 from pgtrickle.errors import (
     EnvironmentProblem,
     Error,
+    Fault,
     QueryError,
     ServerError,
     SessionWarning,
@@ -48,6 +53,8 @@ def reported() -> Iterator[None]:
             yield
     except (Error, psycopg.Error) as raised:
         error = raised if isinstance(raised, Error) else from_server(raised)
+        if isinstance(error, Fault):
+            error.hint = _kept(error)
         _print(error, _one_line(error.hint or _what_to_do(error)))
         raise typer.Exit(exit_code(error)) from error
 
@@ -75,6 +82,19 @@ def _show_warning(
         typer.echo(f"note: {_one_line(str(message))}", err=True)
     else:
         typer.echo(warnings.formatwarning(message, category, filename, lineno), err=True, nl=False)
+
+
+def _kept(fault: Fault) -> str:
+    """Writes the traceback of what no one foresaw where it can be found; says where."""
+    log = errors_log()
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a") as file:
+            file.write(f"{datetime.now(UTC).isoformat()} {' '.join(sys.argv[:2])}\n")
+            traceback.print_exception(fault, file=file)
+    except OSError as error:
+        return f"this is a fault of pgtrickle: report it (its traceback could not be kept: {error})"
+    return f"this is a fault of pgtrickle: report it with the traceback in {log}"
 
 
 def _what_to_do(error: Error) -> str:

@@ -26,16 +26,15 @@ if TYPE_CHECKING:
 def run(
     context: typer.Context,
     metrics_port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="Serve /metrics, /healthz and /readyz at this port.")
+        int | None,
+        typer.Option(min=1, max=65535, metavar="PORT", help="Serve /metrics, /healthz and /readyz on this port."),
     ] = None,
-    metrics_host: Annotated[
-        str, typer.Option(help="The address for that; others can reach it only if told so.")
-    ] = "127.0.0.1",
+    metrics_host: Annotated[str, typer.Option(metavar="HOST", help="Address to serve them on.")] = "127.0.0.1",
     log_level: OptionalLogLevel = None,
 ) -> None:
-    """Keep fresh every stream table that the login owns: the service. Its log is on stderr, one JSON object a line.
+    """Run the service. It refreshes all stream tables that the login owns, by schedule.
 
-    Several owners are several logins: give --dsn once for each.
+    It logs to stderr, one JSON object per line. For several owners, give --dsn once for each login.
     """
     from pgtrickle.config import Settings
     from pgtrickle.scheduler import events

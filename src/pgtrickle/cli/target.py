@@ -18,7 +18,7 @@ from pgtrickle.errors import UsageError
 if TYPE_CHECKING:
     from pgtrickle.api import Trickle
 
-AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON, and nothing else on stdout.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 
 
 @dataclass(frozen=True, slots=True)

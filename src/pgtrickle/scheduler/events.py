@@ -11,6 +11,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Final
 
+from pgtrickle.spark.trace import text_of
+
 _LOG: Final = logging.getLogger("pgtrickle.service")
 _LOG.addHandler(logging.NullHandler())  # nothing is printed unless the process asks for it
 
@@ -59,4 +61,4 @@ def _content(record: logging.LogRecord) -> dict[str, object]:
 
 
 def _told(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())
+    return " ".join(f"{type(error).__name__}: {text_of(error)}".split())

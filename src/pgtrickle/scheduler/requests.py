@@ -34,6 +34,7 @@ from pgtrickle.refresh.failure import as_ours, known_failures
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.scheduler import rights
 from pgtrickle.scheduler.events import say
+from pgtrickle.spark.trace import text_of
 
 MOST_ATTEMPTS: Final = 3
 _FLAGS: Final = frozenset({"cascade", "initialize"})
@@ -214,7 +215,9 @@ def _notes(request: Request) -> dict[str, object]:
 
 def _unforeseen(error: Exception) -> StateError:
     return StateError(
-        f"{type(error).__name__}: {error}", code="PT385", hint="This is a fault of pgtrickle: see the service's log."
+        f"{type(error).__name__}: {text_of(error)}",
+        code="PT385",
+        hint="This is a fault of pgtrickle: see the service's log.",
     )
 
 

@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from pgtrickle.errors import EnvironmentProblem, UsageError
 from pgtrickle.spark.daemon import OF_EVERY_TASK
 from pgtrickle.spark.session import SQL_SETTINGS
+from pgtrickle.spark.trace import text_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,7 +102,7 @@ def _require_workers(session: SparkSession) -> None:
     try:
         session.range(1).mapInArrow(_imported, "name string").collect()
     except (PySparkException, Py4JError) as error:
-        raise _of_workers(str(error)) from error
+        raise _of_workers(text_of(error)) from error
 
 
 def _imported(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
