@@ -49,6 +49,7 @@ CONTRACT: dict[str, Value] = {
     "diamond_schedule_policy": "fastest",
     "lease_timeout_ms": 15_000,
     "spark_master": "local[*]",
+    "log_level": "info",
 }
 
 

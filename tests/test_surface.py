@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+import zipfile
 from importlib.metadata import version
 from importlib.resources import files
+from pathlib import Path
 
 import pgtrickle
 
+ROOT = Path(__file__).parent.parent
 PUBLIC = {
     "EnvironmentProblem",
     "Error",
@@ -42,3 +46,20 @@ def test_importing_it_loads_neither_driver_nor_spark() -> None:
     code = "import sys, pgtrickle; print(sorted({'psycopg', 'pyspark', 'sqlglot'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_wheel_is_typed_and_has_what_it_reads(tmp_path: Path) -> None:
+    """Built from the sources as they are: type marker, SQL and Spark's log configuration go along."""
+    copy = tmp_path / "copy"
+    shutil.copytree(ROOT / "src", copy / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
+    for name in ("pyproject.toml", "LICENSE"):
+        shutil.copy(ROOT / name, copy / name)
+    build = "from setuptools.build_meta import build_wheel; import sys; print(build_wheel(sys.argv[1]))"
+    subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", build, str(tmp_path)], cwd=copy, capture_output=True, check=True
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    held = set(zipfile.ZipFile(wheel).namelist())
+    assert "pgtrickle/py.typed" in held
+    read = {path for path in (ROOT / "src" / "pgtrickle").rglob("*") if path.suffix in {".sql", ".properties", ".py"}}
+    assert {str(path.relative_to(ROOT / "src")) for path in read} <= held

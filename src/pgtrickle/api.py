@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from psycopg.pq import TransactionStatus
+
 from pgtrickle import db, destination
 from pgtrickle.answers import notes
 from pgtrickle.apply import storage
@@ -20,6 +22,7 @@ from pgtrickle.catalog.health import Check, SlotHealth
 from pgtrickle.catalog.reader import CdcChange, CdcStatus, HistoryRow, StreamTable
 from pgtrickle.config import Settings
 from pgtrickle.errors import ColumnsWarning, SessionWarning, StateError, UsageError
+from pgtrickle.guard import Gate, checked, guarded
 from pgtrickle.refresh import circle, circle_rules, define, dropped, repair
 from pgtrickle.refresh.account import OTHER_GROUP, UNDER_WAY
 from pgtrickle.refresh.decide import Action
@@ -40,9 +43,14 @@ INHERIT = "inherit"
 """For an option of a stream table: what the setting says, whatever that is."""
 
 
+@guarded
 class Trickle:
-    """A database with stream tables. Made by `connect()`; use it as a context manager, or call `close()`."""
+    """A database with stream tables. Made by `connect()`; use it as a context manager, or call `close()`.
 
+    Threads may share it: their calls take turns. Whatever fails is a `pgtrickle.Error`.
+    """
+
+    @checked
     def __init__(
         self,
         dsn: str,
@@ -52,6 +60,8 @@ class Trickle:
         install_catalog: bool = True,
     ) -> None:
         self.dsn = dsn
+        self._gate = Gate()
+        self._spark = None if spark is None else _taken_over(spark)
         self._connection = db.connect(dsn)
         try:
             if install_catalog:
@@ -62,7 +72,6 @@ class Trickle:
         except BaseException:
             self._connection.close()
             raise
-        self._spark = spark
         self._refresher = Refresher(dsn, self.settings, self._session)
 
     def __enter__(self) -> Trickle:
@@ -86,8 +95,18 @@ class Trickle:
 
     def close(self) -> None:
         """Closes the connections. Spark stays warm for the next `connect()` of this process."""
+        self._gate.closed = True
         self._refresher.close()
         self._connection.close()
+
+    def _ready(self) -> None:
+        """Opens the session again if the server has ended it, unless someone acts in it: that would be another one."""
+        known = self._connection
+        under_way = not known.closed and known.info.transaction_status is not TransactionStatus.IDLE
+        if under_way or db.acts_for_another(known) or db.is_usable(known):
+            return
+        known.close()
+        self._connection = db.connect(self.dsn)
 
     def create_stream_table(
         self,
@@ -251,7 +270,7 @@ class Trickle:
         """Says what will not be as it is in the session that defines a table; `explain` says it again. To who asked by
         SQL, the request does."""
         for note in () if db.acts_for_another(self._connection) else notes(db.caller(self._connection).settings):
-            warnings.warn(f"{name}: {note}", SessionWarning, stacklevel=3)
+            warnings.warn(f"{name}: {note}", SessionWarning, stacklevel=4)  # of who called the guarded method
 
     def _require_monotone(self, circle_ids: Sequence[int]) -> None:
         """Whether the circle that an altered table is now in, if any, can be refreshed."""
@@ -433,12 +452,16 @@ class Trickle:
 
     def _session(self) -> SparkSession:
         if self._spark is not None:
+            from pgtrickle.spark import given
+
+            given.require_running(self._spark)
             return self._spark
         from pgtrickle.spark import session  # here, so that reading the catalog does not load Spark
 
         return session.session(self.settings.spark_master)
 
 
+@checked
 def connect(
     dsn: str | None = None,
     *,
@@ -449,10 +472,18 @@ def connect(
     """Connects to a database, and installs or upgrades its catalog unless told not to.
 
     Without `dsn` the database is PGTRICKLE_DSN's, else the one that libpq's variables or service name, else that of the
-    embedded server, which is started.
+    embedded server, which is started. A SparkSession handed over as `spark` is checked: whether its Python workers can
+    run our tasks.
     """
     chosen = destination.choose(dsn)
     return Trickle(chosen.dsn, spark=spark, master=master, install_catalog=install_catalog)
+
+
+def _taken_over(spark: SparkSession) -> SparkSession:
+    """The session that was handed over, checked."""
+    from pgtrickle.spark import given  # here, so that who hands over none does not load Spark
+
+    return given.taken_over(spark)
 
 
 def _cdc_mode(asked: str) -> str | None:

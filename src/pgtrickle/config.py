@@ -125,6 +125,9 @@ class Settings:
         15_000, "Silence of the leading service after which another one takes over.", unit="ms", least=2000
     )
     spark_master: str = _setting("local[*]", "Where Spark runs: a master URL, or a Spark Connect endpoint (sc://…).")
+    log_level: str = _setting(
+        "info", "The least important events that the service logs.", choices=("debug", "info", "warning", "error")
+    )
 
     def __post_init__(self) -> None:
         if self.wal_backpressure_resume_bytes > self.wal_backpressure_critical_bytes:

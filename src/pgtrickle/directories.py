@@ -20,7 +20,17 @@ def data_home() -> Path:
 
 
 def cache_home() -> Path:
-    """Things that can be made again: Java shims, logs of Spark."""
+    """Things that can be made again: Java shims, logs."""
     if home := os.environ.get("PGTRICKLE_HOME"):
         return Path(home).absolute() / "cache"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "pgtrickle"
+
+
+def spark_log() -> Path:
+    """Where Spark and Java write what a terminal should not show."""
+    return cache_home() / "spark.log"
+
+
+def errors_log() -> Path:
+    """Where the command line keeps the tracebacks of failures that no one foresaw."""
+    return cache_home() / "errors.log"

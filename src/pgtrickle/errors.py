@@ -7,7 +7,9 @@ Error
  ├── StateError          PT3xx  the stream table is not in a state that allows this
  │    └── Refused         PT3xx  nothing was tried, so nothing failed
  ├── ServerError         PT4xx  the server cannot be reached or lacks something we need
- └── EnvironmentProblem  PT5xx  Java, Spark or the embedded PostgreSQL is missing or broken
+ ├── EnvironmentProblem  PT5xx  Java, Spark or the embedded PostgreSQL is missing or broken
+ └── Fault               PT489  what no one foresaw
+PT480 to PT489 are of the Python interface itself, whatever the class.
 """
 
 from __future__ import annotations
@@ -70,6 +72,12 @@ class EnvironmentProblem(Error):
     """A part of the machine we need (Java, Spark, the embedded server) is missing or broken."""
 
     code = "PT500"
+
+
+class Fault(Error):
+    """Something failed that no one foresaw: a fault of pgtrickle. Its cause is the exception as it was raised."""
+
+    code = "PT489"
 
 
 class SessionWarning(UserWarning):

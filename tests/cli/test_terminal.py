@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import select
 import subprocess
 import sys
@@ -18,10 +19,10 @@ from pgtrickle.cli import output, progress
 PROGRAM = [sys.executable, "-c", "from pgtrickle.cli.main import main; main()"]
 
 
-def on_terminal(command: list[str], dsn: str, typed: bytes = b"") -> tuple[int, str]:
+def on_terminal(command: list[str], dsn: str, typed: bytes = b"", columns: int = 200) -> tuple[int, str]:
     """Run with all three streams on a terminal; returns the exit code and what it showed."""
     ours, theirs = pty.openpty()
-    environment = {**os.environ, "PGTRICKLE_DSN": dsn, "TERM": "xterm", "COLUMNS": "200"}
+    environment = {**os.environ, "PGTRICKLE_DSN": dsn, "TERM": "xterm", "COLUMNS": str(columns)}
     process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
     os.close(theirs)
     os.write(ours, typed)
@@ -71,6 +72,11 @@ def test_status_is_a_drawn_table_on_a_terminal(call: Call, shop: str) -> None:
     assert "public.big" in shown
     assert "───" in shown
     assert "───" not in call("status").stdout
+    for verb, wanted in (("status", "calculated"), ("cdc", "public.orders")):
+        call("alter", "big", "--schedule", "calculated")
+        narrow = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", on_terminal([*PROGRAM, verb], shop, columns=80)[1])
+        assert wanted in narrow
+        assert max(map(len, narrow.splitlines())) <= 80, verb
 
 
 @pytest.mark.parametrize(

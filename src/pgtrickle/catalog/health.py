@@ -8,9 +8,11 @@ from typing import Any
 import psycopg
 from psycopg.rows import class_row
 
+from pgtrickle.record import Record
+
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class Check(Record):
     """A row of health_check(): `severity` is OK, WARN (look at it) or ERROR (something is wrong)."""
 
     check_name: str
@@ -19,7 +21,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class SlotHealth:
+class SlotHealth(Record):
     """The row of slot_health(): `sources` count on the slot, `alert` says what is wrong with it, None if nothing is."""
 
     slot_name: str

@@ -15,10 +15,11 @@ from pgtrickle.catalog.names import parse_name
 from pgtrickle.catalog.origin import not_here
 from pgtrickle.db import caller, schemas_of
 from pgtrickle.errors import StateError
+from pgtrickle.record import Record
 
 
 @dataclass(frozen=True, slots=True)
-class StreamTable:
+class StreamTable(Record):
     """A row of pgt_stream_tables; fields are named as its columns, `frontier` is the snapshot's text.
 
     Name, schema and owner are those that its table has now (pgt_present); `owner` is None if that was dropped.
@@ -92,7 +93,7 @@ class Dependency:
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryRow:
+class HistoryRow(Record):
     """A row of pgt_refresh_history; `phases` are milliseconds by name."""
 
     refresh_id: int
@@ -141,7 +142,7 @@ class Tracking:
 
 
 @dataclass(frozen=True, slots=True)
-class CdcStatus:
+class CdcStatus(Record):
     """A row of pgt_cdc_status: how one source is captured, why, and whether it could be from the WAL."""
 
     source_table: str
@@ -171,7 +172,7 @@ class CdcStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class CdcChange:
+class CdcChange(Record):
     """A row of pgt_cdc_history: one change of a source's mode."""
 
     id: int

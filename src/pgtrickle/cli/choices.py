@@ -49,13 +49,27 @@ class DiamondSchedulePolicy(StrEnum):
     INHERIT = "inherit"
 
 
+class LogLevel(StrEnum):
+    """How important an event must be to be logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
 def _option(help: str, *names: str) -> object:
     return typer.Option(*names, help=help, case_sensitive=False)
 
 
-Mode = Annotated[RefreshMode, _option("How it is refreshed.")]
-OptionalMode = Annotated[RefreshMode | None, _option("How it is refreshed.")]
-OptionalCdcMode = Annotated[CdcMode | None, _option("How changes are captured; `inherit`: the setting's way.")]
-OptionalStatus = Annotated[Status | None, _option("Resume it, or suspend it.")]
-Consistency = Annotated[DiamondConsistency | None, _option("Whether its diamond commits together; `inherit`: as set.")]
-Policy = Annotated[DiamondSchedulePolicy | None, _option("When its diamond is due; `inherit`: as set.")]
+Mode = Annotated[RefreshMode, _option("Refresh mode.")]
+OptionalMode = Annotated[RefreshMode | None, _option("Refresh mode.")]
+OptionalCdcMode = Annotated[
+    CdcMode | None, _option("How to capture changes. Default, and `inherit`: the setting cdc_mode.")
+]
+OptionalStatus = Annotated[Status | None, _option("Resume or suspend the stream table.")]
+Consistency = Annotated[
+    DiamondConsistency | None, _option("Whether the tables of a diamond commit together. `inherit`: the setting.")
+]
+OptionalLogLevel = Annotated[LogLevel | None, _option("Log events of this level and above. Default: info.")]
+Policy = Annotated[DiamondSchedulePolicy | None, _option("Which schedule a diamond follows. `inherit`: the setting.")]

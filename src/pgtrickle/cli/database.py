@@ -17,7 +17,7 @@ from pgtrickle.cli.target import AsJson, target
 
 
 def install(context: typer.Context, as_json: AsJson = False) -> None:
-    """Install the catalog, or bring an older one up to date; does nothing when it is."""
+    """Install the catalog, or upgrade an older one. Does nothing if it is up to date."""
     with target(context).connection("installing") as connection:
         result = catalog.install(connection)
     if as_json:
@@ -35,13 +35,13 @@ def uninstall(
     context: typer.Context,
     drop_tables: Annotated[
         bool,
-        typer.Option("--drop-tables/--keep-tables", help="Drop the stream tables too, or leave them plain tables."),
+        typer.Option("--drop-tables/--keep-tables", help="Also drop the stream tables, or keep them as plain tables."),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove all that pgtrickle made in the database, and say what that is. Your own tables stay."""
+    """Remove pgtrickle from the database. Lists what it removes. Your own tables stay."""
     where = target(context)
     if not dry_run and not yes and sys.stdin.isatty():
         with where.connection("looking") as connection:
@@ -60,7 +60,7 @@ def uninstall(
 
 
 def config(context: typer.Context, as_json: AsJson = False) -> None:
-    """Show every setting: its value, where that comes from, and what it does."""
+    """Show every setting, its value and where the value comes from."""
     with target(context).connection("reading the settings") as connection:
         rows = settings.describe(connection)
     if as_json:

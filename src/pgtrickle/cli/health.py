@@ -16,10 +16,10 @@ from pgtrickle.cli.target import AsJson, target
 
 def cdc(
     context: typer.Context,
-    limit: Annotated[int, typer.Option(min=1, help="How many changes of mode.")] = 10,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Number of mode changes to show.")] = 10,
     as_json: AsJson = False,
 ) -> None:
-    """Show how each source is captured and why, the replication slot, and the last changes of mode."""
+    """Show how the changes of each source are captured. Also shows the replication slot and the last mode changes."""
     with target(context).trickle("asking about capture") as trickle:
         sources, slot, history = trickle.cdc_status(), trickle.slot_health(), trickle.cdc_history(limit)
         advice = trickle.capture_advice()
@@ -64,7 +64,7 @@ def cdc(
 
 
 def health(context: typer.Context, as_json: AsJson = False) -> None:
-    """Check everything that can go wrong; exit 1 if something has. Warnings are shown, but are no reason for it."""
+    """Check the health of tables, service and capture. Exit code 1 if there is an error; warnings do not count."""
     with target(context).trickle("checking") as trickle:
         checks, advice = trickle.health(), trickle.capture_advice()
     if as_json:

@@ -14,12 +14,12 @@ from pgtrickle.cli.target import EXPOSED, Target, has_password
 
 app = typer.Typer(
     cls=OptionsAnywhere,
-    help="Stream tables for PostgreSQL: SQL-defined tables, kept fresh incrementally on Apache Spark.",
+    help="Stream tables for PostgreSQL: tables defined by a query and kept up to date on Apache Spark.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done, 1 the answer is no, 2 wrong usage, 3 cannot reach or use the server.",
+    epilog="Exit codes: 0 done, 1 the answer is no, 2 wrong usage, 3 the server, Java or Spark cannot be used.",
 )
 
 
@@ -35,11 +35,13 @@ def _options(
     dsn: Annotated[
         list[str] | None,
         typer.Option(
-            help="The database; else PGTRICKLE_DSN's, else libpq's own, else the embedded. `run` takes several."
+            metavar="DSN",
+            help="Connection string of the database. Default: PGTRICKLE_DSN, then libpq's own variables, then the"
+            " embedded server. `run` takes several.",
         ),
     ] = None,
     _version: Annotated[
-        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version and leave.")
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     given = tuple(each for each in dsn or () if each)

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import json
+import sys
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import UTC, datetime
 from typing import Final
 
 import psycopg
 import typer
 
+from pgtrickle.directories import errors_log
 from pgtrickle.errors import (
     ColumnsWarning,
     EnvironmentProblem,
     Error,
+    Fault,
     QueryError,
     ServerError,
     SessionWarning,
-    StateError,
     Unsupported,
     UsageError,
 )
+from pgtrickle.refresh.failure import from_server
 
 NO = 1  # the answer is no
 USAGE = 2
@@ -64,7 +69,9 @@ def told(tell: Callable[[Error, str], None]) -> Iterator[None]:
     try:
         yield
     except (Error, psycopg.Error) as raised:
-        error = raised if isinstance(raised, Error) else _of_the_server(raised)
+        error = raised if isinstance(raised, Error) else from_server(raised)
+        if isinstance(error, Fault):
+            error.hint = _kept(error)
         tell(error, _one_line(error.hint or _what_to_do(error)))
         raise typer.Exit(exit_code(error)) from error
 
@@ -94,17 +101,17 @@ def _show_warning(
         typer.echo(warnings.formatwarning(message, category, filename, lineno), err=True, nl=False)
 
 
-def _of_the_server(error: psycopg.Error) -> Error:
-    """What PostgreSQL said to a statement of ours: it went away, we may not, or it refused."""
-    said = error.diag.message_primary or str(error)
-    if isinstance(error, psycopg.errors.InsufficientPrivilege):
-        hint = error.diag.message_hint or "Connect as the owner of the tables, or have the privilege granted."
-        return ServerError(said, code="PT402", hint=hint)
-    if error.sqlstate is None or error.sqlstate.startswith(("08", "57P", "53")):
-        hint = error.diag.message_hint or "Check that the server runs, then try again: nothing was left half done."
-        return ServerError(f"the server ended the connection: {said}", code="PT403", hint=hint)
-    hint = error.diag.message_hint or "See the server's log for the statement it refused."
-    return StateError(f"PostgreSQL refused: {said}", code="PT340", hint=hint)
+def _kept(fault: Fault) -> str:
+    """Writes the traceback of what no one foresaw where it can be found; says where."""
+    log = errors_log()
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a") as file:
+            file.write(f"{datetime.now(UTC).isoformat()} {' '.join(sys.argv[:2])}\n")
+            traceback.print_exception(fault, file=file)
+    except OSError as error:
+        return f"this is a fault of pgtrickle: report it (its traceback could not be kept: {error})"
+    return f"this is a fault of pgtrickle: report it with the traceback in {log}"
 
 
 def _what_to_do(error: Error) -> str:

@@ -12,7 +12,7 @@ import typer
 from pgtrickle import embedded
 from pgtrickle.cli.outcome import NO, reported
 
-app = typer.Typer(help="Start, stop and look at the embedded PostgreSQL.", no_args_is_help=True)
+app = typer.Typer(help="Start, stop or show the embedded PostgreSQL server.", no_args_is_help=True)
 
 
 class PgVersion(StrEnum):
@@ -23,27 +23,28 @@ class PgVersion(StrEnum):
 
 
 DataDir = Annotated[
-    Path | None, typer.Option("--data-dir", help="Where its data are; a directory of its own by default.")
+    Path | None, typer.Option("--data-dir", help="Data directory. Default: one below PGTRICKLE_HOME or your home.")
 ]
 Port = Annotated[
-    int | None, typer.Option("--port", help="Port on 127.0.0.1; by default the last one, else a free one.")
+    int | None,
+    typer.Option("--port", metavar="N", help="Port on 127.0.0.1. Default: the last one used, else a free one."),
 ]
-Version = Annotated[PgVersion, typer.Option("--pg-version", help="Version of PostgreSQL.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+Version = Annotated[PgVersion, typer.Option("--pg-version", help="PostgreSQL version.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 
 
 @app.command()
 def start(
     data_dir: DataDir = None, port: Port = None, pg_version: Version = PgVersion.V18, as_json: AsJson = False
 ) -> None:
-    """Start the server and print its DSN; data stay between starts."""
+    """Start the server and print its DSN. It keeps its data between starts."""
     with reported():
         _show(embedded.start(data_dir, port, int(pg_version)), as_json)
 
 
 @app.command()
 def stop(data_dir: DataDir = None, pg_version: Version = PgVersion.V18, as_json: AsJson = False) -> None:
-    """Stop the server; nothing happens if it is not running."""
+    """Stop the server. Does nothing if it is not running."""
     directory = _directory(data_dir, pg_version)
     with reported():
         stopped = embedded.stop(directory)
@@ -55,7 +56,7 @@ def stop(data_dir: DataDir = None, pg_version: Version = PgVersion.V18, as_json:
 
 @app.command()
 def status(data_dir: DataDir = None, pg_version: Version = PgVersion.V18, as_json: AsJson = False) -> None:
-    """Say whether the server runs, and where; exit 1 if it does not."""
+    """Show whether the server runs, and where. Exit code 1 if it does not."""
     directory = _directory(data_dir, pg_version)
     with reported():
         server = embedded.status(directory)

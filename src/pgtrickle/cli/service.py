@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pgtrickle.cli.outcome import told
+from pgtrickle.cli.choices import OptionalLogLevel
+from pgtrickle.cli.outcome import reported, told
 from pgtrickle.cli.target import EXPOSED, target
 
 if TYPE_CHECKING:
@@ -25,19 +26,22 @@ if TYPE_CHECKING:
 def run(
     context: typer.Context,
     metrics_port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="Serve /metrics, /healthz and /readyz at this port.")
+        int | None,
+        typer.Option(min=1, max=65535, metavar="PORT", help="Serve /metrics, /healthz and /readyz on this port."),
     ] = None,
-    metrics_host: Annotated[
-        str, typer.Option(help="The address for that; others can reach it only if told so.")
-    ] = "127.0.0.1",
+    metrics_host: Annotated[str, typer.Option(metavar="HOST", help="Address to serve them on.")] = "127.0.0.1",
+    log_level: OptionalLogLevel = None,
 ) -> None:
-    """Keep fresh every stream table that the login owns: the service. Its log is on stderr, one JSON object a line.
+    """Run the service. It refreshes all stream tables that the login owns, by schedule.
 
-    Several owners are several logins: give --dsn once for each.
+    It logs to stderr, one JSON object per line. For several owners, give --dsn once for each login.
     """
+    from pgtrickle.config import Settings
     from pgtrickle.scheduler import events
 
-    events.to_stderr()
+    flags: dict[str, str | None] = {"log_level": log_level}
+    with reported():
+        events.to_stderr(Settings.load(flags=flags).log_level)
     if target(context).exposed:
         events.say("password_exposed", logging.WARNING, warning=EXPOSED)
     with told(lambda error, hint: events.say("service_failed", logging.ERROR, error=error, code=error.code, hint=hint)):
@@ -46,10 +50,10 @@ def run(
             from pgtrickle.monitor import endpoint
 
             endpoint.serve(served[0], metrics_port, metrics_host)
-        _until_signalled([_service(each) for each in served])
+        _until_signalled([_service(each, flags) for each in served])
 
 
-def _service(dsn: str) -> tuple[Service, Controls]:
+def _service(dsn: str, flags: Mapping[str, str | None]) -> tuple[Service, Controls]:
     from pgtrickle.api import connect  # here: the other verbs start without
     from pgtrickle.scheduler.desk import Desk
     from pgtrickle.scheduler.refreshes import Refreshes
@@ -61,6 +65,7 @@ def _service(dsn: str) -> tuple[Service, Controls]:
         refreshes=lambda fence: Refreshes(dsn, fence),
         requests=lambda fence: Desk(dsn, lambda settings: connect(dsn, master=settings.spark_master), fence),
         controls=controls,
+        flags=flags,
     )
     return service, controls
 

@@ -27,14 +27,17 @@ if TYPE_CHECKING:
     from pgtrickle.refresh.result import RefreshResult
     from pgtrickle.refresh.verify import Verification
 
-Name = Annotated[str, typer.Argument(help="The stream table, with or without its schema.")]
-Query = Annotated[str, typer.Option("--query", help="The defining SELECT, or @FILE (@- is stdin).")]
-OptionalQuery = Annotated[str | None, typer.Option("--query", help="A SELECT, or @FILE (@- is stdin).")]
-OptionalName = Annotated[str | None, typer.Argument(help="The stream table, with or without its schema.")]
-EveryTable = Annotated[bool, typer.Option("--all", help="All stream tables, each after those that it reads.")]
-Here = Annotated[
-    bool, typer.Option("--here", help="Do the work in this process, even if a service runs that would do it.")
+Name = Annotated[str, typer.Argument(help="Name of the stream table, with or without its schema.")]
+Query = Annotated[
+    str, typer.Option("--query", metavar="SQL", help="The query, or @FILE to read it from a file (@- for stdin).")
 ]
+OptionalQuery = Annotated[
+    str | None,
+    typer.Option("--query", metavar="SQL", help="The query, or @FILE to read it from a file (@- for stdin)."),
+]
+OptionalName = Annotated[str | None, typer.Argument(help="Name of the stream table, with or without its schema.")]
+EveryTable = Annotated[bool, typer.Option("--all", help="All stream tables, sources before their readers.")]
+Here = Annotated[bool, typer.Option("--here", help="Do the work in this process, even if a service could do it.")]
 NOT_FILLED = "not filled yet: the service fills it when it is first due, `pgtrickle refresh --full` does now"
 Json: TypeAlias = dict[str, object]
 
@@ -43,20 +46,21 @@ def create(
     context: typer.Context,
     name: Name,
     query: Query,
-    schedule: Annotated[str, typer.Option(help="5s, 1h30m, a cron expression, or calculated.")] = "1m",
+    schedule: Annotated[
+        str, typer.Option(metavar="TIME", help="How often: 5s, 1h30m, a cron expression, or calculated.")
+    ] = "1m",
     refresh_mode: Mode = RefreshMode.AUTO,
     cdc_mode: OptionalCdcMode = None,
     initialize: Annotated[
-        bool, typer.Option("--initialize/--no-initialize", help="Fill it now, or let the service do it when it is due.")
+        bool,
+        typer.Option("--initialize/--no-initialize", help="Fill it now, or let the service do it when due."),
     ] = True,
     diamond_consistency: Consistency = None,
     diamond_schedule_policy: Policy = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Leave a stream table of that name as it is.")
+        bool, typer.Option("--if-not-exists", help="Do nothing if the stream table exists.")
     ] = False,
-    or_replace: Annotated[
-        bool, typer.Option("--or-replace", help="Alter a stream table of that name to be as given.")
-    ] = False,
+    or_replace: Annotated[bool, typer.Option("--or-replace", help="Alter the stream table if it exists.")] = False,
     auto_replica_identity: Annotated[
         bool,
         typer.Option("--auto-replica-identity", help="Set REPLICA IDENTITY FULL on sources where the WAL needs it."),
@@ -64,9 +68,9 @@ def create(
     here: Here = False,
     as_json: AsJson = False,
 ) -> None:
-    """Create a stream table and populate it. If that fails, nothing is left behind.
+    """Create a stream table and fill it. If that fails, nothing is left behind.
 
-    A service that runs does the work, if it serves this login; else this process starts Spark for it.
+    A running service does the work if it serves this login. Otherwise this process starts Spark.
     """
     with reported():
         text = query_text(query)
@@ -112,7 +116,9 @@ def alter(
     context: typer.Context,
     name: Name,
     query: OptionalQuery = None,
-    schedule: Annotated[str | None, typer.Option(help="5s, 1h30m, a cron expression, or calculated.")] = None,
+    schedule: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How often: 5s, 1h30m, a cron expression, or calculated.")
+    ] = None,
     refresh_mode: OptionalMode = None,
     status: OptionalStatus = None,
     cdc_mode: OptionalCdcMode = None,
@@ -121,9 +127,9 @@ def alter(
     here: Here = False,
     as_json: AsJson = False,
 ) -> None:
-    """Change a stream table; a new query takes effect at once.
+    """Change a stream table. A new query takes effect at once.
 
-    A service that runs computes the new query, if it serves this login; else this process starts Spark for it.
+    A running service computes a new query if it serves this login. Otherwise this process starts Spark.
     """
     given = {
         "schedule": schedule,
@@ -155,10 +161,10 @@ def alter(
 def drop(
     context: typer.Context,
     name: Name,
-    cascade: Annotated[bool, typer.Option("--cascade", help="Drop what depends on it too.")] = False,
+    cascade: Annotated[bool, typer.Option("--cascade", help="Also drop what depends on it.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Drop a stream table with all that belongs to it."""
+    """Drop a stream table and everything that belongs to it."""
     with target(context).trickle(f"dropping {name}") as trickle:
         dropped = trickle.drop_stream_table(name, cascade=cascade)
     if as_json:
@@ -171,14 +177,14 @@ def drop(
 def refresh(
     context: typer.Context,
     name: OptionalName = None,
-    full: Annotated[bool, typer.Option("--full", help="Compute it from scratch.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Recompute the whole table.")] = False,
     every: EveryTable = False,
     here: Here = False,
     as_json: AsJson = False,
 ) -> None:
-    """Bring a stream table up to date now, or all of them; exit 1 if a refresh was skipped.
+    """Refresh a stream table now, or all of them. Exit code 1 if a refresh was skipped.
 
-    A service that runs does the work, if it serves the table's owner; else this process starts Spark for it.
+    A running service does the work if it serves the owner of the table. Otherwise this process starts Spark.
     """
     with reported():
         _require_one(name, every=every)
@@ -198,14 +204,14 @@ def refresh(
 def pause(
     context: typer.Context, name: OptionalName = None, every: EveryTable = False, as_json: AsJson = False
 ) -> None:
-    """Suspend a stream table, or all of them: they stay as they are until they are resumed."""
+    """Suspend a stream table, or all of them. They are not refreshed until they are resumed."""
     _set_status(context, name, "SUSPENDED", every=every, as_json=as_json)
 
 
 def resume(
     context: typer.Context, name: OptionalName = None, every: EveryTable = False, as_json: AsJson = False
 ) -> None:
-    """Let the service refresh a stream table again, or all of them; what led to a suspension is forgotten."""
+    """Resume a stream table, or all of them. Their error counts start at zero again."""
     _set_status(context, name, "ACTIVE", every=every, as_json=as_json)
 
 
@@ -232,10 +238,10 @@ def _require_one(name: str | None, *, every: bool) -> None:
 
 def status(
     context: typer.Context,
-    name: Annotated[str | None, typer.Argument(help="One stream table; all by default.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Name of one stream table. Default: all.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the stream tables: mode, schedule, how stale they are, the last error."""
+    """Show the stream tables: mode, schedule, staleness, last error."""
     with target(context).trickle("reading the catalog") as trickle:
         streams = trickle.status(name)
     if as_json:
@@ -266,10 +272,10 @@ def status(
 def history(
     context: typer.Context,
     name: Name,
-    limit: Annotated[int, typer.Option(min=1, help="How many refreshes.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Number of refreshes to show.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Show the last refreshes of a stream table, newest first: what each did and why."""
+    """Show the last refreshes of a stream table. Newest first, each with its reason."""
     with target(context).trickle("reading the history") as trickle:
         rows = trickle.history(name, limit)
     if as_json:
@@ -296,11 +302,11 @@ def history(
 
 def explain(
     context: typer.Context,
-    name: Annotated[str | None, typer.Argument(help="The stream table.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Name of the stream table.")] = None,
     query: OptionalQuery = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how a stream table, or a query that might become one, is maintained."""
+    """Explain how a stream table, or a query, is maintained."""
     with reported():
         text = None if query is None else query_text(query)
     with target(context).trickle("explaining") as trickle:
@@ -314,10 +320,10 @@ def explain(
 
 def verify(
     context: typer.Context,
-    names: Annotated[list[str] | None, typer.Argument(help="Stream tables; all by default.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Names of stream tables. Default: all.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare stream tables with their queries as PostgreSQL evaluates them; exit 1 if any differs."""
+    """Compare stream tables with their queries. Exit code 1 if any differs. PostgreSQL evaluates the queries."""
     with target(context).trickle("verifying") as trickle:
         found = trickle.verify(*(names or ()))
     if as_json:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pgtrickle.api import Trickle
     from pgtrickle.cli.handing import Worker
 
-AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON, and nothing else on stdout.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,12 @@ import re
 import psycopg
 
 from pgtrickle.db import OWN_PATH
-from pgtrickle.errors import Error, QueryError, StateError, Unsupported
+from pgtrickle.directories import spark_log
+from pgtrickle.errors import Error, QueryError, ServerError, StateError, Unsupported
 from pgtrickle.refresh.retry import of_lost_java
+from pgtrickle.spark.trace import in_one_line, text_of
 
 _CORRECT_OR_RETRY = "correct the data or the query, then refresh again; `pgtrickle history` has the failed ones"
-_OF_A_STACK = ("at ", "...")  # how lines of Java's stacks begin
 _NOT_FOUND = ("42883", "42P01", "42704")  # there is no such function, relation, or type
 _DATA_EXCEPTION = "22"  # the SQLSTATE class of values that cannot be computed with
 
@@ -51,16 +52,28 @@ def as_ours(error: Exception) -> Error:
     if isinstance(error, psycopg.Error):
         said, state = error.diag.message_primary or str(error), error.sqlstate or ""
         return _not_found(said, state, error.diag.context or "") or _refusal(said, state, error.diag.message_hint)
-    found = re.search(r"ERROR:\s*(.+)", str(error))
+    text = text_of(error)
+    found = re.search(r"ERROR:\s*(.+)", text)
     if found:
-        states = re.findall(r"ERROR:.*?SQLSTATE: (\w{5})", str(error), re.DOTALL)
+        states = re.findall(r"ERROR:.*?SQLSTATE: (\w{5})", text, re.DOTALL)
         said, state = found.group(1).strip(), states[0] if states else ""
-        return _not_found(said, state, str(error)) or _refusal(said, state, None)
-    lines = [line.strip() for line in str(error).splitlines()]
-    told = [line for line in lines if line and not line.startswith(_OF_A_STACK)]
-    by_spark = [line for line in told if "SparkException: " in line]  # of what Java has to say, the part that helps
-    said = (by_spark or told or [type(error).__name__])[-1]
-    return StateError(f"Spark failed: {said}", code="PT341", hint="refresh again; Spark's log has the whole story")
+        return _not_found(said, state, text) or _refusal(said, state, None)
+    hint = f"refresh again; {spark_log()} has the whole story"
+    return StateError(f"Spark failed: {in_one_line(error)}", code="PT341", hint=hint)
+
+
+def from_server(error: psycopg.Error) -> Error:
+    """What PostgreSQL said to a statement of ours outside of a refresh: it went away, we may not, or it refused."""
+    said = " ".join((error.diag.message_primary or str(error)).split())
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        hint = error.diag.message_hint or "Connect as the owner of the tables, or have the privilege granted."
+        return ServerError(said, code="PT402", hint=hint)
+    lost = error.sqlstate is None and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    if lost or (error.sqlstate or "").startswith(("08", "57P", "53")):
+        hint = error.diag.message_hint or "Check that the server runs, then try again: nothing was left half done."
+        return ServerError(f"the server ended the connection: {said}", code="PT403", hint=hint)
+    hint = error.diag.message_hint or "See the server's log for the statement it refused."
+    return StateError(f"PostgreSQL refused: {said}", code="PT340", hint=hint)
 
 
 def _not_found(said: str, state: str, context: str) -> Error | None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pgtrickle.record import Record
 from pgtrickle.refresh.decide import Action
 
 
 @dataclass(frozen=True, slots=True)
-class RefreshResult:
+class RefreshResult(Record):
     """One refresh as the caller and the history see it; `phases` are milliseconds by name."""
 
     action: Action

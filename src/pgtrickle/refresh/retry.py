@@ -16,6 +16,7 @@ from typing import Final
 import psycopg
 
 from pgtrickle.errors import EnvironmentProblem, Error
+from pgtrickle.spark.trace import text_of
 
 
 class Kind(enum.Enum):
@@ -88,7 +89,7 @@ def _sqlstate(error: BaseException) -> str | None:
     for each in _causes(error):
         if isinstance(each, psycopg.Error):
             return each.sqlstate
-        told = None if isinstance(each, Error) else _TOLD_A_TASK.search(str(each))
+        told = None if isinstance(each, Error) else _TOLD_A_TASK.search(text_of(each))
         if told is not None:
             return told.group(1)
     return None

@@ -29,6 +29,7 @@ from pgtrickle.refresh.run import Refresher, at_hand
 from pgtrickle.refresh.tick import NotInTick, Tick
 from pgtrickle.refresh.underway import CHANGED, KEPT_OTHERWISE, Halted, Refresh
 from pgtrickle.refresh.window import Behind
+from pgtrickle.spark.trace import text_of
 
 MOST_TRIES = 3
 """At the tick, and then at snapshots of now; those do not count in which a table was found that had to be defined anew,
@@ -126,7 +127,7 @@ class _Together:
             for refresh in self.begun.values():
                 refresh.record_failure()
             for pgt_id in self.results:
-                self.begun[pgt_id].undone(f"undone with the others of its group: {error}")
+                self.begun[pgt_id].undone(f"undone with the others of its group: {text_of(error)}")
             raise
         finally:  # not sooner: the writer had the staging tables locked, from which it read
             for refresh in self.begun.values():

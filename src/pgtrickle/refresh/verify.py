@@ -33,6 +33,7 @@ from pgtrickle.query.analyze import analyze
 from pgtrickle.query.fingerprint import fingerprint, still_holds
 from pgtrickle.query.scratch import Scratch
 from pgtrickle.query.shadow import NotShadowed
+from pgtrickle.record import Record
 from pgtrickle.refresh.binding import Bound, compile_bound
 from pgtrickle.refresh.comparison import Differences, Share, compare
 from pgtrickle.refresh.connections import Connections
@@ -52,7 +53,7 @@ _VIEW: Final = "pgtrickle_verified"
 
 
 @dataclass(frozen=True, slots=True)
-class Verification:
+class Verification(Record):
     """The answer: rows the table lacks and rows it has too many by `=`, and rows that are equal but look different
     (1.0, 1.00), at its own snapshot or (`compared_with`) now. `error`: why there is none."""
 
@@ -66,6 +67,9 @@ class Verification:
     @property
     def equal(self) -> bool:
         return self.error is None and self.missing == self.extra == self.different_looks == 0
+
+    def to_dict(self) -> dict[str, object]:
+        return {**Record.to_dict(self), "equal": self.equal}
 
 
 class _TakesPatience(Exception):

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Final, TextIO
 
 from pgtrickle.scheduler.stderr import taken_over
+from pgtrickle.spark.trace import text_of
 
 _LOG: Final = logging.getLogger("pgtrickle.service")
 _LOG.addHandler(logging.NullHandler())  # nothing is printed unless the process asks for it
@@ -28,13 +29,13 @@ def trouble(event: str, error: BaseException, **facts: object) -> None:
     _LOG.error(event, extra={"facts": {**facts, "error": _told(error)}}, exc_info=error)
 
 
-def to_stderr() -> None:
+def to_stderr(level: str = "info") -> None:
     """Have events written to stderr, and nothing else: what libraries, Python or Java have to say becomes events, as do
     errors that no one caught. For the process that is the service."""
     handler = _Log(taken_over(lambda line: say("output", logging.WARNING, line=line)))
     handler.setFormatter(JsonLines())
     logging.getLogger().addHandler(handler)
-    _LOG.setLevel(logging.INFO)
+    set_level(level)
     logging.captureWarnings(True)
     sys.excepthook = lambda kind, error, traceback: trouble("service_broken", error)
     threading.excepthook = _thread_broken
@@ -51,6 +52,11 @@ class _Log(logging.StreamHandler[TextIO]):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name of the method it replaces
         if not isinstance(sys.exc_info()[1], OSError):
             super().handleError(record)
+
+
+def set_level(level: str) -> None:
+    """Have only events of this level and above logged: `debug`, `info`, `warning` or `error`."""
+    _LOG.setLevel(level.upper())
 
 
 class JsonLines(logging.Formatter):
@@ -74,4 +80,4 @@ def _content(record: logging.LogRecord) -> dict[str, object]:
 
 
 def _told(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())
+    return " ".join(f"{type(error).__name__}: {text_of(error)}".split())

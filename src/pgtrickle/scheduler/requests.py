@@ -32,13 +32,14 @@ from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.catalog.requests import kind_of
 from pgtrickle.config import Settings
 from pgtrickle.db import Caller, Connection, acting_for
-from pgtrickle.errors import Error, ServerError, StateError, UsageError
+from pgtrickle.errors import Error, Fault, ServerError, StateError, UsageError
 from pgtrickle.fence import Fence, fenced
 from pgtrickle.refresh.failure import as_ours, is_known
 from pgtrickle.refresh.repair import Repair
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.scheduler import rights
 from pgtrickle.scheduler.events import say
+from pgtrickle.spark.trace import text_of
 
 MOST_ATTEMPTS: Final = 3
 _FLAGS: Final = frozenset({"cascade", "full", "initialize"})
@@ -193,7 +194,7 @@ def _finish(conn: Connection, request: Request, executor: Executor, fence: Fence
     except Exception as error:
         if conn.closed or conn.broken:
             raise  # it stays RUNNING, and is taken up again
-        foreseen = is_known(error)
+        foreseen = is_known(error) and not isinstance(error, Fault)
         failure = _as_told(error) if foreseen else _unforeseen(error)
         with fenced(conn, fence):
             conn.execute(
@@ -241,7 +242,9 @@ def _as_told(error: Exception) -> Error:
 
 def _unforeseen(error: Exception) -> StateError:
     return StateError(
-        f"{type(error).__name__}: {error}", code="PT385", hint="This is a fault of pgtrickle: see the service's log."
+        f"{type(error).__name__}: {text_of(error)}",
+        code="PT385",
+        hint="This is a fault of pgtrickle: see the service's log.",
     )
 
 

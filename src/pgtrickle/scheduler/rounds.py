@@ -67,6 +67,7 @@ class Rounds:
             soon = False
             try:
                 soon = self._work(self.settings)
+                say(f"{self.name}_round", logging.DEBUG, ms=round((time.monotonic() - begun) * 1000))
                 failures = 0
             except Exception as error:  # noqa: BLE001 - a service goes on; the log has the whole story
                 if self._stop.is_set():

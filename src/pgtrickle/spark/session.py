@@ -7,14 +7,16 @@ user, Spark's own log goes to a file.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.resources import as_file, files
+from importlib.util import find_spec
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -23,10 +25,11 @@ from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from pgtrickle.directories import cache_home
+from pgtrickle.directories import spark_log
 from pgtrickle.errors import EnvironmentProblem
 from pgtrickle.physical.facts import LOOKUP_BATCH
 from pgtrickle.spark import java
+from pgtrickle.spark.trace import in_one_line, text_of
 
 SQL_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
@@ -98,11 +101,6 @@ def use_pool(session: SparkSession, name: str) -> None:
         session.sparkContext.setLocalProperty("spark.scheduler.pool", name)
 
 
-def log_file() -> Path:
-    """Where Spark's warnings and errors go."""
-    return cache_home() / "spark.log"
-
-
 def _alive(opened: _Open) -> bool:
     if opened.master.startswith("sc://"):
         return not opened.session.is_stopped  # type: ignore[attr-defined]
@@ -147,13 +145,15 @@ def _discard(master: str) -> None:
 
 def _connect(master: str, settings: Mapping[str, str]) -> SparkSession:
     try:
+        if find_spec("grpc") is None:  # pyspark would end the process
+            raise ImportError("the package grpcio is not installed")
         builder = SparkSession.builder.remote(master)
         for name, value in {**SQL_SETTINGS, **settings}.items():
             builder = builder.config(name, value)
         return builder.getOrCreate()
     except (ImportError, PySparkException) as error:
         raise EnvironmentProblem(
-            f"cannot use Spark Connect at {master}: {error}",
+            f"cannot use Spark Connect at {master}: {in_one_line(error)}",
             code="PT513",
             hint="check the address, and that pip install 'pgtrickle[connect]' was done",
         ) from error
@@ -170,14 +170,14 @@ def _start(master: str, settings: Mapping[str, str]) -> SparkSession:
         )
     local = master.startswith("local")
     found = java.find()
-    environment = {"JAVA_HOME": str(java.shim_home(found))}
+    environment = {"JAVA_HOME": str(java.shim_home(found)), java.LOG: str(spark_log())}
     if local:
         environment |= {
             "SPARK_LOCAL_IP": "127.0.0.1",
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
         }
-    log_file().parent.mkdir(parents=True, exist_ok=True)
+    written = _size_of_log()
     with as_file(files("pgtrickle.spark") / "log4j2.properties") as log_config, _environment(environment):
         builder = SparkSession.builder.master(master)
         for name, value in {**_settings(master, found, log_config), **settings}.items():
@@ -185,16 +185,37 @@ def _start(master: str, settings: Mapping[str, str]) -> SparkSession:
         try:
             return builder.getOrCreate()
         except Exception as error:  # whatever pyspark says when Java dies under it: nothing of it may stay
+            reason = _reason(error, written)  # now: an exception of Java's is asked for its text, as long as it runs
             _discard(master)
             raise EnvironmentProblem(
-                f"Spark does not start with master {master} on {found.executable} (Java {found.version}): {error}",
+                f"Spark does not start with master {master} on {found.executable} (Java {found.version}): {reason}",
                 code="PT511",
-                hint=f"see {log_file()}",
+                hint=f"see {spark_log()}",
             ) from error
 
 
+def _size_of_log() -> int:
+    """How much the log holds, before Spark is started; its directory is made if need be."""
+    spark_log().parent.mkdir(parents=True, exist_ok=True)
+    return spark_log().stat().st_size if spark_log().exists() else 0
+
+
+def _reason(error: Exception, written: int) -> str:
+    """Why Spark did not start, in one line: what Java said last of an exception, else what pyspark says of it."""
+    with suppress(OSError), spark_log().open(errors="replace") as log:
+        log.seek(written)
+        found = re.findall(
+            r"^(?:Exception in thread .*?|Caused by: |Error: )?[\w.$]*?(?:Exception|Error): (.+)$",
+            log.read(),
+            re.MULTILINE,
+        )
+        if found and "JAVA_GATEWAY_EXITED" in text_of(error):
+            return str(found[-1])
+    return in_one_line(error)
+
+
 def _settings(master: str, found: java.Java, log_config: Path) -> dict[str, str]:
-    options = [f"-Dlog4j2.configurationFile={log_config.as_uri()}", f"-Dpgtrickle.spark.log={log_file()}"]
+    options = [f"-Dlog4j2.configurationFile={log_config.as_uri()}", f"-Dpgtrickle.spark.log={spark_log()}"]
     if found.version >= 23:
         options.append("--sun-misc-unsafe-memory-access=allow")  # else Java warns of what Spark uses
     if found.version >= 22:
