@@ -19,7 +19,7 @@ from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar
 import psycopg
 
 from pgtrickle.errors import EnvironmentProblem, Error, Fault, StateError, UsageError
-from pgtrickle.refresh.failure import as_ours, from_server, known_failures
+from pgtrickle.refresh.failure import as_ours, from_server, is_known
 from pgtrickle.spark.trace import text_of
 
 P = ParamSpec("P")
@@ -169,7 +169,7 @@ def as_error(raised: Exception) -> Error:
         return raised
     if isinstance(raised, psycopg.Error):
         return from_server(raised)
-    if "pyspark" in sys.modules and isinstance(raised, known_failures()):
+    if "pyspark" in sys.modules and is_known(raised):
         return as_ours(raised)
     if isinstance(raised, OSError | EOFError):
         return EnvironmentProblem(
