@@ -1,0 +1,80 @@
+"""What README says of queries, schedules and notifications is what the code does: each claim with a case of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import psycopg
+
+import pgtrickle
+from pgtrickle.scheduler.due import canonical_period
+
+ROOT = Path(__file__).parent.parent
+README = " ".join((ROOT / "README.md").read_text().split())
+WORLD = """
+CREATE TABLE r (id integer PRIMARY KEY, a integer, b integer, t text, f float8);
+CREATE AGGREGATE my_sum (integer) (sfunc = int4pl, stype = integer, initcond = '0');
+CREATE FUNCTION mine(integer) RETURNS integer LANGUAGE sql STABLE AS 'SELECT $1';
+CREATE MATERIALIZED VIEW mv AS SELECT 1 AS n
+"""
+INCREMENTAL = {
+    "every aggregate, built in or your own": (
+        "SELECT a, stddev(b), corr(b, id), json_agg(b), bit_or(b), sum(f), string_agg(t, ',') FROM r GROUP BY a",
+        "SELECT a, my_sum(b) FROM r GROUP BY a",
+    ),
+    "`DISTINCT`, `FILTER`, `ORDER BY` and `WITHIN GROUP`": (
+        "SELECT a, count(DISTINCT t), sum(b) FILTER (WHERE b > 1), array_agg(b ORDER BY id) FROM r GROUP BY a",
+        "SELECT a, percentile_cont(0.5) WITHIN GROUP (ORDER BY b) FROM r GROUP BY a",
+    ),
+}
+FULL = {
+    "window functions": "SELECT id, rank() OVER (ORDER BY id) FROM r",
+    "`WITH RECURSIVE`": "WITH RECURSIVE w AS (SELECT id FROM r UNION SELECT id + 1 FROM w) SELECT id FROM w",
+    "`LIMIT` and `ARRAY(SELECT …)` without `ORDER BY`": "SELECT id FROM r LIMIT 3",
+    "volatile functions": "SELECT random() AS x FROM r",
+    "those that read the clock": "SELECT now() AS x FROM r",
+    "functions of yours that are not `IMMUTABLE`": "SELECT mine(b) AS x FROM r",
+    "an aggregate that depends on the `ORDER BY` of a subquery": (
+        "SELECT array_agg(id) FROM (SELECT id FROM r ORDER BY id) AS s"
+    ),
+    "whole rows and system columns": "SELECT ctid::text AS c FROM r",
+    "`TABLESAMPLE`": "SELECT id FROM r TABLESAMPLE BERNOULLI (50)",
+    "`ONLY`": "SELECT id FROM ONLY r",
+    "queries that read no table": "SELECT 1 AS x",
+    "materialized views": "SELECT n FROM mv",
+    "system tables": "SELECT relname FROM pg_class",
+}
+
+
+def test_what_is_incremental_and_what_becomes_full(database18: str) -> None:
+    with psycopg.connect(database18, autocommit=True) as connection:
+        connection.execute(WORLD.encode())
+    with pgtrickle.connect(database18) as trickle:
+        for claim, queries in INCREMENTAL.items():
+            assert claim in README
+            for query in queries:
+                assert trickle.explain(query=query).startswith("operators"), query
+        for claim, query in FULL.items():
+            assert claim in README
+            assert trickle.explain(query=query).startswith("refresh mode"), query
+
+
+def test_schedules() -> None:
+    told = re.findall(r"`(\d+)([mh])` (?:is )?every (\d+) s", README)
+    assert told == [("1", "m", "48"), ("5", "m", "192"), ("1", "h", "3072")]
+    for amount, unit, period in told:
+        assert canonical_period(int(amount) * {"m": 60, "h": 3600}[unit]) == int(period)
+    assert canonical_period(47) == 47
+
+
+def test_alerts() -> None:
+    """Every event that the code sends, and no other; those of a slot are names of marks in `scheduler/alerts.py`."""
+    listed = README.split("`LISTEN pg_trickle_alert`")[1].split("`pg_trickle_cdc_transition`")[0]
+    named = set(re.findall(r"`([a-z_]+)`", listed))
+    source = "".join(
+        path.read_text() for path in (ROOT / "src" / "pgtrickle").rglob("*") if path.suffix in {".py", ".sql"}
+    )
+    assert {name for name in named if f'"{name}"' not in source and f"'{name}'" not in source} == set()
+    sent = set(re.findall(r"""["']event["']:? ?,? ?["']([a-z_]+)["']""", source)) - {"library", "lease_taken"}
+    assert sent <= named
