@@ -48,7 +48,10 @@ def captured(there: Place, table: str) -> int:
     return int(str(there.value(f"SELECT count(*) FROM pgtrickle_changes.changes_{oid}")))
 
 
-def test_until_it_is_repaired_nothing_is_touched(server18: embedded.Server, made18: Place) -> None:
+def test_until_it_is_repaired_nothing_is_touched(
+    server18: embedded.Server, made18: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(db, "_instance", None)  # a service names its process, and all sessions of it from then on
     with restored(server18, made18) as there:
         assert [(each.status, each.is_restored) for each in there.trickle.status()] == [("ERROR", True)]
         told = [check.detail for check in there.trickle.health() if check.check_name == "stream_tables"]
