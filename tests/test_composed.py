@@ -53,6 +53,7 @@ REVIEWED = {
     ("query/explain.py", "_NAME.sub"): "a lexer, as above; and what it makes is shown, not run",
     ("db.py", "re.sub"): _NO_SQL,
     ("delta/monotone.py", "re.sub"): _NO_SQL,
+    ("spark/trace.py", "re.sub"): _NO_SQL,
     ("programs.py", "WHEEL.replace"): _NO_SQL,
 }
 """(module, what is called): why no user's SQL is read as a template."""

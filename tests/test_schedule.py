@@ -57,7 +57,7 @@ REFUSED = {
     "3651d": "PT016",
     "3650d1s": "PT016",
 }
-BY_THE_SERVICE = {"61 * * * *", "0 0 30 2 *", "0 0 31 2 *", "0 0 31 4,6,9,11 *", "R * * * *"}
+BY_THE_SERVICE = {"0 0 30 2 *", "0 0 31 2 *", "0 0 31 4,6,9,11 *"}
 """What SQL takes for a cron expression, and the service refuses as it carries out the request."""
 
 

@@ -28,6 +28,8 @@ class Record:
 def _plain(value: object) -> object:
     if isinstance(value, Record):
         return value.to_dict()
+    if isinstance(value, Error):
+        return {"code": value.code, "message": value.message, "hint": value.hint}
     if isinstance(value, Enum):
         return _plain(value.value)
     if isinstance(value, datetime):

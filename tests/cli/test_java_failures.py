@@ -54,8 +54,7 @@ def kill_java(process: subprocess.Popen[str], shop: str) -> None:
     """Once its task is at work: that session is not named as those of the driver are."""
     with psycopg.connect(shop, autocommit=True) as connection:
         while not connection.execute(
-            "SELECT FROM pg_stat_activity WHERE state = 'active'"
-            " AND query LIKE '%slow%' AND application_name NOT LIKE 'pgtrickle%' AND pid <> pg_backend_pid()"
+            "SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND application_name NOT LIKE 'pgtrickle%'"
         ).rowcount:
             assert process.poll() is None
             time.sleep(0.05)

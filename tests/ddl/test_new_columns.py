@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pgtrickle.api import Trickle
-from pgtrickle.errors import StateError
+from pgtrickle.errors import Error, StateError
 from tests.ddl.place import NO_SPARK, Place
 
 STAR = "SELECT * FROM t"
@@ -34,8 +34,11 @@ def test_a_renamed_column_is_an_error_as_before(made18: Place) -> None:
     assert caught.value.code == "PT324"
 
 
-class Computed(Exception):
+class Computed(Error):
     """Spark was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__("Spark was asked for", hint="see what has changed")
 
 
 def test_a_view_that_gains_a_column(made18: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,8 @@ from pgtrickle.record import Record
 from pgtrickle.refresh.decide import Action
 
 RETURNED = {
-    *("CdcChange", "CdcStatus", "Check", "HistoryRow", "RefreshResult", "SlotHealth", "StreamTable", "Verification"),
+    *("CdcChange", "CdcStatus", "Check", "HistoryRow", "RefreshResult", "Repair", "SlotHealth"),
+    *("StreamTable", "Verification"),
 }
 
 

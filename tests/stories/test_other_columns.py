@@ -14,7 +14,7 @@ KEPT = (
     "SELECT c.oid, c.relowner, c.relacl::text, c.reloptions, obj_description(c.oid),"
     " col_description(c.oid, (SELECT attnum FROM pg_attribute WHERE attrelid = c.oid AND attname = 'total')),"
     " (SELECT attacl::text FROM pg_attribute WHERE attrelid = c.oid AND attname = 'total'),"
-    " (SELECT array_agg(indexrelid::regclass::text ORDER BY 1) FROM pg_index"
+    " (SELECT array_agg(indexrelid::regclass::text ORDER BY indexrelid::regclass::text) FROM pg_index"
     "  WHERE indrelid = c.oid AND indexrelid::regclass::text IN ('by_total', 'one_of_a_kind')),"
     " (SELECT array_agg(conname::text ORDER BY conname) FROM pg_constraint WHERE conrelid = c.oid)"
     " FROM pg_class AS c WHERE c.relname = 'totals'"

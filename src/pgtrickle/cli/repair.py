@@ -22,7 +22,10 @@ def repair(
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Mend stream tables after a restore, or after capture or state was dropped by hand; exit 1 if one cannot be."""
+    """Mend stream tables, for instance after a restore.
+
+    Also after capture or state was dropped by hand. Exit code 1 if one cannot be mended.
+    """
     with target(context).trickle("repairing") as trickle:
         found = trickle.repair(*(names or ()), refresh=refresh)
     if as_json:

@@ -26,6 +26,7 @@ from pgtrickle.db import Connection
 from pgtrickle.errors import Error, StateError
 from pgtrickle.model import Table, quote
 from pgtrickle.query.compile import Compiled, compile_query
+from pgtrickle.record import Record
 from pgtrickle.refresh import define
 from pgtrickle.refresh.binding import COMPILE_AGAIN_WITHIN_S
 from pgtrickle.refresh.defects import find, has_row_index, needs_row_index
@@ -50,7 +51,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Repair:
+class Repair(Record):
     """What was done for one stream table, in words; why it was not, if it failed (`error`) or is not ours (`left`)."""
 
     table: str

@@ -130,7 +130,7 @@ DECLARE
         ELSE said END;
     advice text := coalesce(nullif(hint, ''), CASE code
         WHEN 'PT101' THEN 'Give one SELECT statement.'
-        WHEN 'PT102' THEN 'The defining query is one SELECT (or WITH … SELECT) that changes nothing.'
+        WHEN 'PT102' THEN 'The defining query is one SELECT (or WITH ... SELECT) that changes nothing.'
         WHEN 'PT103' THEN 'Write the value itself.'
         WHEN 'PT104' THEN 'Give each output column its own name with AS.'
         WHEN 'PT105' THEN 'Select at least one column, each of a type that a table can have.'
@@ -159,7 +159,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ) SELECT reads.classid, reads.objid, reads.attnum FROM reads
 $$;
 
--- The tables that a view reads, itself and through other views, with the columns of each: {"oid": […]}. Refuses what no
+-- The tables that a view reads, itself and through other views, with the columns of each: {"oid": [...]}. Refuses what no
 -- stream table can read.
 CREATE FUNCTION pgtrickle.sources_of_view(view oid) RETURNS jsonb
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -407,7 +407,7 @@ DECLARE
 BEGIN
     IF coalesce(query, schedule, refresh_mode, status, diamond_consistency, diamond_schedule_policy, cdc_mode) IS NULL THEN
         PERFORM pgtrickle.refuse('PT031', 'there is nothing to alter',
-                                 'Give query, schedule, refresh_mode, status, cdc_mode or one of diamond_….');
+                                 'Give query, schedule, refresh_mode, status, cdc_mode or one of the diamond options.');
     END IF;
     IF query IS NOT NULL THEN
         sources := pgtrickle.check_query(query);
