@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from enum import Enum
 
+from pgtrickle.errors import Error
+
 
 @dataclass(frozen=True, slots=True)
 class Record:

@@ -51,11 +51,9 @@ def children(pid: int) -> list[int]:
 
 
 def kill_java(process: subprocess.Popen[str], shop: str) -> None:
-    """Once its task is at work: that session is not named as those of the driver are."""
+    """Once its rows are being computed."""
     with psycopg.connect(shop, autocommit=True) as connection:
-        while not connection.execute(
-            "SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND application_name NOT LIKE 'pgtrickle%'"
-        ).rowcount:
+        while not connection.execute("SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep'").rowcount:
             assert process.poll() is None
             time.sleep(0.05)
     for child in children(process.pid):

@@ -40,7 +40,9 @@ def test_create_alter_and_refresh_are_carried_out_by_the_service(serving: Served
     assert facts["refresh"]["phases"], "where the time went"
 
     serving.run("INSERT INTO orders VALUES (1001, 'r1', 7)", "DELETE FROM orders WHERE id = 5")
-    told = json.loads(call("refresh", "totals", "--json").stdout)
+    refreshed = call("refresh", "totals", "--json")
+    assert refreshed.exit_code == 0, (refreshed.output, refreshed.exception)
+    told = json.loads(refreshed.stdout)
     assert (told["table"], told["action"], told["changes_read"]) == ("public.totals", "DIFFERENTIAL", 2)
     assert is_equal(TOTALS)
     assert call("refresh", "totals", "--full").stdout.startswith("FULL: +0 -0 rows in ")

@@ -37,9 +37,11 @@ def ask(made: World, *arguments: str) -> tuple[int, str]:
 
 
 def problems(made: World) -> set[tuple[str, str, str]]:
-    """In a session of its own, which sees what was set for the database."""
+    """In a session of its own, which sees what was set for the database. But that the table was never filled: these
+    tests compute nothing."""
     with db.open_session(made.dsn) as conn:
-        return {(each.check_name, each.severity, each.detail) for each in health(conn) if each.severity != "OK"}
+        found = {(each.check_name, each.severity, each.detail) for each in health(conn) if each.severity != "OK"}
+    return {each for each in found if "was never filled" not in each[2]}
 
 
 def update(made: World, **values: object) -> None:

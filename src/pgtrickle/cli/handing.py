@@ -138,7 +138,7 @@ class Worker:
                 hint=f"SELECT state, error FROM pgtrickle.pgt_requests WHERE id = {request_id} tells how it ends.",
             ) from interrupt
         answer = requests.result(self._connection, request_id)
-        known = self.capture_advice(name) if kind == "create" else ()  # which the verb itself tells of
+        known = self.capture_advice(name)  # which `create` itself tells of
         for note in (each for each in _texts(answer.get("notes")) if each not in known):
             warnings.warn(f"{name}: {note}", SessionWarning, stacklevel=2)
         return answer
