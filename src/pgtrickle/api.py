@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from psycopg.pq import TransactionStatus
 
-from pgtrickle import db, destination
+from pgtrickle import db, destination, options
 from pgtrickle.answers import notes
 from pgtrickle.apply import storage
 from pgtrickle.capture import slot
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _UNCHANGED = object()
-INHERIT = "inherit"
-"""For an option of a stream table: what the setting says, whatever that is."""
 
 
 @guarded
@@ -125,7 +123,7 @@ class Trickle:
         keeps from the WAL; it is put back when no stream table reads them any more."""
         origin.require_here(self._connection)
         dropped.look(self._connection)
-        asked = _of_diamonds(diamond_consistency, diamond_schedule_policy)
+        asked = options.of_diamonds(diamond_consistency, diamond_schedule_policy)
         schedule = check_schedule(schedule, self.settings.min_schedule_seconds)
         self._tell_of_session(name)
         pgt_id = define.create(
@@ -135,7 +133,7 @@ class Trickle:
             settings=self.settings,
             schedule=schedule,
             refresh_mode=refresh_mode.upper(),
-            cdc_mode=None if cdc_mode is None else _cdc_mode(cdc_mode),
+            cdc_mode=None if cdc_mode is None else options.cdc_mode(cdc_mode),
             fill_when_due=not initialize,
             set_identity=auto_replica_identity,
         )
@@ -209,7 +207,7 @@ class Trickle:
         """Changes what is given. A new query takes effect at once: the table is computed anew before this returns.
         Another `cdc_mode` is carried out by the service, at its next look. `inherit` for `cdc_mode` or an option of
         diamonds gives it back to the setting."""
-        asked = _of_diamonds(diamond_consistency, diamond_schedule_policy)
+        asked = options.of_diamonds(diamond_consistency, diamond_schedule_policy)
         stream = catalog.resolve(self._connection, name)
         if query is not None:
             self._tell_of_session(name)
@@ -221,10 +219,10 @@ class Trickle:
                 text = check_schedule(None if schedule is None else str(schedule), self.settings.min_schedule_seconds)
                 record.set_schedule(self._connection, stream.pgt_id, text)
             if status is not None:
-                record.set_status(self._connection, stream.pgt_id, _settable_status(status))
+                record.set_status(self._connection, stream.pgt_id, options.status(status))
             self._ask_of_diamond(stream.pgt_id, asked)
             if cdc_mode is not None:
-                define.ask_for(self._connection, self._again(stream), _cdc_mode(cdc_mode), self.settings)
+                define.ask_for(self._connection, self._again(stream), options.cdc_mode(cdc_mode), self.settings)
         if query is not None and stream.is_populated and self._again(stream).status != "SUSPENDED":
             self._fill(stream.pgt_id)
 
@@ -484,27 +482,3 @@ def _taken_over(spark: SparkSession) -> SparkSession:
     from pgtrickle.spark import given  # here, so that who hands over none does not load Spark
 
     return given.taken_over(spark)
-
-
-def _cdc_mode(asked: str) -> str | None:
-    """The mode in the spelling of the catalog; None: that of the setting."""
-    if asked.lower() in {"auto", "trigger", "wal", INHERIT}:
-        return None if asked.lower() == INHERIT else asked.lower()
-    raise UsageError(f"there is no capture mode {asked!r}", code="PT007", hint="use auto, trigger, wal or inherit")
-
-
-def _settable_status(asked: str) -> str:
-    if asked.upper() not in {"ACTIVE", "SUSPENDED"}:
-        raise UsageError(f"status cannot be set to {asked!r}", code="PT008", hint="use ACTIVE or SUSPENDED")
-    return asked.upper()
-
-
-def _of_diamonds(consistency: str | None, policy: str | None) -> tuple[str | None, str | None]:
-    """What is asked of a diamond, in the spelling of the catalog."""
-    if consistency is not None and consistency.lower() not in {"atomic", "none", INHERIT}:
-        hint = "use atomic, none or inherit"
-        raise UsageError(f"there is no diamond consistency {consistency!r}", code="PT013", hint=hint)
-    if policy is not None and policy.lower() not in {"fastest", "slowest", INHERIT}:
-        hint = "use fastest, slowest or inherit"
-        raise UsageError(f"there is no diamond schedule policy {policy!r}", code="PT014", hint=hint)
-    return consistency and consistency.lower(), policy and policy.lower()

@@ -11,6 +11,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -83,7 +84,7 @@ def test_every_public_method_is_walked() -> None:
 def test_a_closed_one_says_so(trickle: Trickle) -> None:
     trickle.close()
     for name, given in CALLS.items():
-        error = outcome(lambda name=name, given=given: call(trickle, name, given))  # type: ignore[misc]
+        error = outcome(partial(call, trickle, name, given))
         assert name == "close" or (error is not None and error.code == "PT480" and error.hint), name
     with pytest.raises(pgtrickle.Error, match="closed"), trickle:
         pass
@@ -101,7 +102,7 @@ def test_arguments_of_any_kind(trickle: Trickle) -> None:
                 given = {**CALLS[name], key: value}
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", pgtrickle.SessionWarning)
-                    error = outcome(lambda given=given, name=name: call(trickle, name, given))  # type: ignore[misc]
+                    error = outcome(partial(call, trickle, name, given))
                 assert error is None or error.code != "PT489", f"{name}({key}={value!r}): {error}"
     assert trickle.exists("made"), "it goes on working"
 
@@ -110,11 +111,11 @@ def test_arguments_of_connect(database18: str) -> None:
     for value in WRONG:
         if value is None or (isinstance(value, str) and not value.strip()):
             continue  # the database that the environment names
-        error = outcome(lambda value=value: pgtrickle.connect(value))  # type: ignore[misc]
+        error = outcome(partial(pgtrickle.connect, value))  # type: ignore[arg-type]  # wrong on purpose
         assert error is not None, repr(value)
         assert error.code != "PT489", repr(value)
     for wrong in ({"spark": "local[*]"}, {"master": 5}, {"install_catalog": "no"}):
-        error = outcome(lambda wrong=wrong: pgtrickle.connect(database18, **wrong))  # type: ignore[misc]
+        error = outcome(partial(pgtrickle.connect, database18, **wrong))
         assert error is not None, wrong
         assert error.code in {"PT481", "PT483"}
 
@@ -133,14 +134,14 @@ def test_a_session_that_the_server_ended_is_opened_again_and_one_it_refuses_is_a
 
         for name in names:
             end_all()
-            error = outcome(lambda name=name: call(trickle, name, CALLS[name]))  # type: ignore[misc]
+            error = outcome(partial(call, trickle, name, CALLS[name]))
             assert error is None or error.code == "PT301", f"{name}: {error}"
         database = sql.Identifier(trickle.connection.info.dbname)
         admin.execute(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS false").format(database))
         try:
             end_all()
             for name in names:
-                error = outcome(lambda name=name: call(trickle, name, CALLS[name]))  # type: ignore[misc]
+                error = outcome(partial(call, trickle, name, CALLS[name]))
                 assert isinstance(error, pgtrickle.ServerError), name
         finally:
             admin.execute(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS true").format(database))

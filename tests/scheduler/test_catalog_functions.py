@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -225,11 +226,11 @@ def test_the_next_run_of_a_cron_schedule_is_noted_by_the_service(database18: str
 
 def test_options_go_back_to_the_setting(database18: str) -> None:
     """From Python, SQL and the command line."""
-    asked = {"cdc_mode": "trigger", "diamond_consistency": "none", "diamond_schedule_policy": "slowest"}
+    asked: dict[str, Any] = {"cdc_mode": "trigger", "diamond_consistency": "none", "diamond_schedule_policy": "slowest"}
     with Trickle(database18) as trickle:
         conn = trickle.connection
         conn.execute("CREATE TABLE public.t (id int PRIMARY KEY)")
-        trickle.create_stream_table("public.st", "SELECT id FROM public.t", initialize=False, **asked)  # type: ignore[arg-type]  # as options
+        trickle.create_stream_table("public.st", "SELECT id FROM public.t", initialize=False, **asked)
         stored = (
             "SELECT requested_cdc_mode, diamond_consistency, diamond_schedule_policy FROM pgtrickle.pgt_stream_tables"
         )

@@ -85,6 +85,7 @@ def test_health_says_what_is_wrong_and_only_that(made: World) -> None:
     assert problems(made) == {idle}
     code, said = ask(made, "health", "--json")
     assert code == 1
+    assert "public.st was never filled" in said
     assert [each["check_name"] for each in json.loads(said)] == [
         "service",
         "loops",

@@ -19,27 +19,6 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT EXISTS (SELECT FROM pgtrickle.takers(requester, owner))
 $$;
 
--- Why a request waits, for people; NULL if it does not, or a service is about to take it.
-CREATE OR REPLACE FUNCTION pgtrickle.why_waiting(request_id bigint) RETURNS text
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT CASE
-        WHEN r.state <> 'PENDING' THEN NULL
-        WHEN NOT EXISTS (SELECT FROM pgtrickle.serving_roles()) THEN 'no service runs in this database'
-        WHEN o.oid IS NOT NULL AND NOT pgtrickle.is_served(o.oid)
-            THEN format('no running service serves the role %s', r.requested_by)
-        WHEN c.relowner IS NOT NULL AND NOT pgtrickle.is_served(c.relowner)
-            THEN format('no running service serves the role %s, which owns the table', pg_get_userbyid(c.relowner))
-        WHEN o.oid IS NOT NULL AND NOT pgtrickle.is_taken(o.oid, c.relowner)
-            THEN format('no running service serves both the role %s and the role %s, which owns the table',
-                        r.requested_by, pg_get_userbyid(c.relowner)) END
-    FROM pgtrickle.pgt_requests AS r
-    LEFT JOIN pg_roles AS o ON o.rolname = r.requested_by
-    LEFT JOIN pgtrickle.pgt_present AS p ON r.kind <> 'create' AND format('%I.%I', p.pgt_schema, p.pgt_name) = r.args ->> 'name'
-    LEFT JOIN pgtrickle.pgt_stream_tables AS t USING (pgt_id)
-    LEFT JOIN pg_class AS c ON c.oid = t.pgt_relid
-    WHERE r.id = request_id
-$$;
-
 -- How far a request is, for who waits for it: how many are before it, and how many rows of its table's refresh have been
 -- written to where they wait for the commit, as far as that can be seen.
 CREATE FUNCTION pgtrickle.request_progress(
@@ -60,16 +39,6 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     LEFT JOIN pgtrickle.pgt_stream_tables AS t USING (pgt_id)
     LEFT JOIN pg_class AS c ON c.oid = t.pgt_relid AND r.kind <> 'create'
     WHERE r.id = request_id
-$$;
-
--- With `full` it is computed from scratch: also one that was never filled.
-DROP FUNCTION pgtrickle.refresh_stream_table(text);
-CREATE FUNCTION pgtrickle.refresh_stream_table(name text, "full" boolean DEFAULT false)
-RETURNS bigint LANGUAGE plpgsql AS $$
-BEGIN
-    RETURN pgtrickle.add_request('refresh', pg_catalog.jsonb_strip_nulls(pg_catalog.jsonb_build_object(
-        'name', pgtrickle.check_own_name(name), 'full', CASE WHEN "full" THEN true END)));
-END
 $$;
 
 -- Tables that were made without rows are filled by the service when they are first due.
@@ -272,29 +241,6 @@ BEGIN
         PERFORM pgtrickle.refuse('PT012', format('''%s'' is not a cron expression', schedule),
                                  'Five or six fields, as in ''*/5 * * * *''.');
     END IF;
-END
-$$;
-
-CREATE OR REPLACE FUNCTION pgtrickle.check_options(
-    schedule text, refresh_mode text, diamond_consistency text, diamond_schedule_policy text, cdc_mode text)
-RETURNS jsonb LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    PERFORM pgtrickle.check_schedule(schedule);
-    IF upper(btrim(refresh_mode)) = 'IMMEDIATE' AND lower(btrim(cdc_mode)) = 'wal' THEN
-        PERFORM pgtrickle.refuse('PT009', 'IMMEDIATE refresh does not go with capture from the WAL',
-                                 'Leave cdc_mode out: IMMEDIATE has triggers of its own.');
-    ELSIF upper(btrim(refresh_mode)) = 'IMMEDIATE' THEN
-        PERFORM pgtrickle.refuse('PT290', 'IMMEDIATE refresh is not available yet', 'Use DIFFERENTIAL.');
-    END IF;
-    RETURN jsonb_strip_nulls(jsonb_build_object(
-        'schedule', btrim(schedule),
-        'refresh_mode', pgtrickle.check_choice(
-            'refresh mode', refresh_mode, 'PT006', 'AUTO', 'FULL', 'DIFFERENTIAL', 'IMMEDIATE'),
-        'diamond_consistency', pgtrickle.check_choice(
-            'diamond consistency', diamond_consistency, 'PT013', 'atomic', 'none'),
-        'diamond_schedule_policy', pgtrickle.check_choice(
-            'diamond schedule policy', diamond_schedule_policy, 'PT014', 'fastest', 'slowest'),
-        'cdc_mode', pgtrickle.check_choice('capture mode', cdc_mode, 'PT007', 'auto', 'trigger', 'wal')));
 END
 $$;
 

@@ -83,7 +83,9 @@ COMMENT ON FUNCTION pgtrickle.resume_stream_table(text) IS
     'Asks the service to refresh a stream table again that was paused, or suspended after failures; returns the id of the'
     ' request.';
 
-CREATE OR REPLACE FUNCTION pgtrickle.refresh_stream_table(name text, "full" boolean DEFAULT false)
+-- With `full` it is computed from scratch: also one that was never filled.
+DROP FUNCTION pgtrickle.refresh_stream_table(text);
+CREATE FUNCTION pgtrickle.refresh_stream_table(name text, "full" boolean DEFAULT false)
 RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
     RETURN pgtrickle.add_request('refresh', pg_catalog.jsonb_strip_nulls(pg_catalog.jsonb_build_object(
@@ -92,6 +94,7 @@ BEGIN
 END
 $$;
 
+-- Why a request waits, for people; NULL if it does not, or a service is about to take it.
 CREATE OR REPLACE FUNCTION pgtrickle.why_waiting(request_id bigint) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE
