@@ -31,10 +31,13 @@ demo: setup
 
 # The same every time: fixed examples and seeds, and the order of sets too.
 test: setup
+	@$(BIN)/python -m pgtrickle.spark.archive || true
 	@PYTHONHASHSEED=0 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
-# Everything: soaks, long random runs, each test on both server versions. Hours.
+# Everything: soaks, long random runs, each test on both server versions; capture, catalog, handover and one random story
+# on every supported version, which are fetched once. Hours.
 test-long: setup
+	@$(BIN)/python -m tests.servers
 	@PYTHONHASHSEED=0 $(LONG) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --long
 
 # Explores: random tests with fresh seeds, which it prints. `make fuzz FUZZ_MINUTES=60`, or FUZZ_SEED=… to repeat one.

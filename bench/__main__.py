@@ -9,10 +9,17 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import capture, refresh, ticks, tpch, wal
+from bench import capture, refresh, start, ticks, tpch, wal
 from bench.harness import Figure, server
 
-BENCHMARKS = {"capture": capture.run, "refresh": refresh.run, "ticks": ticks.run, "tpch": tpch.run, "wal": wal.run}
+BENCHMARKS = {
+    "capture": capture.run,
+    "refresh": refresh.run,
+    "start": start.run,
+    "ticks": ticks.run,
+    "tpch": tpch.run,
+    "wal": wal.run,
+}
 RESULTS = Path(__file__).parent / "results"
 
 

@@ -13,7 +13,7 @@ import pgtrickle
 from bench.harness import Connection, Figure, db, median, seconds
 from pgtrickle.api import Trickle
 from pgtrickle.config import Settings
-from pgtrickle.scheduler.refreshes import Refreshes
+from pgtrickle.scheduler.refresh_loop import RefreshLoop
 
 ROUNDS = 5
 WARM_UP = 3
@@ -27,7 +27,7 @@ NEVER = "0 0 1 1 *"
 
 def run(dsn: str) -> Iterator[Figure]:
     with db.open_session(dsn) as connection, pgtrickle.connect(dsn) as trickle:
-        refreshes = Refreshes(dsn)
+        refreshes = RefreshLoop(dsn)
         try:
             one = _one(connection, trickle, refreshes)
             yield Figure("a tick with one changed table", one, "s")
@@ -45,14 +45,14 @@ def run(dsn: str) -> Iterator[Figure]:
             refreshes.close()
 
 
-def _one(connection: Connection, trickle: Trickle, refreshes: Refreshes) -> float:
+def _one(connection: Connection, trickle: Trickle, refreshes: RefreshLoop) -> float:
     connection.execute("CREATE TABLE source (id int PRIMARY KEY, v int)")
     connection.execute("INSERT INTO source SELECT g, g FROM generate_series(1, 10000) AS g")
     trickle.create_stream_table("single", "SELECT id, v FROM source WHERE v >= 0", schedule=NEVER)
     return _ticks(connection, refreshes, ["single"], lambda: _change(connection, "source"))
 
 
-def _chain(connection: Connection, trickle: Trickle, refreshes: Refreshes) -> float:
+def _chain(connection: Connection, trickle: Trickle, refreshes: RefreshLoop) -> float:
     trickle.drop_stream_table("single")
     names = ["source", *(f"link{place}" for place in range(LINKS))]
     for above, name in pairwise(names):
@@ -63,7 +63,7 @@ def _chain(connection: Connection, trickle: Trickle, refreshes: Refreshes) -> fl
     return taken
 
 
-def _independent(connection: Connection, trickle: Trickle, refreshes: Refreshes) -> float:
+def _independent(connection: Connection, trickle: Trickle, refreshes: RefreshLoop) -> float:
     names = [f"alone{place}" for place in range(TABLES)]
     for name in names:
         connection.execute(db.statement(f"CREATE TABLE of_{name} (id int PRIMARY KEY, v int)"))
@@ -77,7 +77,7 @@ def _independent(connection: Connection, trickle: Trickle, refreshes: Refreshes)
     return _ticks(connection, refreshes, names, change)
 
 
-def _idle(connection: Connection, trickle: Trickle, refreshes: Refreshes) -> Iterator[Figure]:
+def _idle(connection: Connection, trickle: Trickle, refreshes: RefreshLoop) -> Iterator[Figure]:
     for place in range(IDLE_TABLES - TABLES):
         trickle.create_stream_table(
             f"more{place}", f"SELECT id, v FROM of_alone{place} WHERE v > {place}", schedule=NEVER
@@ -90,7 +90,7 @@ def _idle(connection: Connection, trickle: Trickle, refreshes: Refreshes) -> Ite
     yield Figure("a look at 100 tables of which none is due", 1000 * median(nothing), "ms")
 
 
-def _visible(connection: Connection, trickle: Trickle, refreshes: Refreshes) -> float:
+def _visible(connection: Connection, trickle: Trickle, refreshes: RefreshLoop) -> float:
     """Measured by a reader, from the return of the commit."""
     trickle.alter_stream_table("alone0", schedule="1s")
     found = []
@@ -106,7 +106,7 @@ def _visible(connection: Connection, trickle: Trickle, refreshes: Refreshes) -> 
 
 
 @contextmanager
-def _serving(refreshes: Refreshes) -> Iterator[None]:
+def _serving(refreshes: RefreshLoop) -> Iterator[None]:
     """Rounds as the service has them, by the default settings."""
     stop = threading.Event()
     settings = Settings()
@@ -126,7 +126,7 @@ def _serving(refreshes: Refreshes) -> Iterator[None]:
         thread.join()
 
 
-def _ticks(connection: Connection, refreshes: Refreshes, names: list[str], change: Callable[[], None]) -> float:
+def _ticks(connection: Connection, refreshes: RefreshLoop, names: list[str], change: Callable[[], None]) -> float:
     taken = []
     for _ in range(WARM_UP + ROUNDS):
         change()
@@ -134,7 +134,7 @@ def _ticks(connection: Connection, refreshes: Refreshes, names: list[str], chang
     return median(taken[WARM_UP:])
 
 
-def tick(connection: Connection, refreshes: Refreshes, names: list[str] | None) -> float:
+def tick(connection: Connection, refreshes: RefreshLoop, names: list[str] | None) -> float:
     """One round with these tables due (all, if none are named): their data is made to look old."""
     connection.execute(
         "UPDATE pgtrickle.pgt_stream_tables SET data_timestamp = '2000-01-01'"

@@ -25,7 +25,7 @@ from bench.harness import Connection, Figure, database, db, median, seconds
 from bench.ticks import NEVER, tick
 from pgtrickle.api import Trickle
 from pgtrickle.refresh.result import RefreshResult
-from pgtrickle.scheduler.refreshes import Refreshes
+from pgtrickle.scheduler.refresh_loop import RefreshLoop
 
 SUITE = Path(windows.__file__).parent
 QUERIES = {path.stem: path.read_text() for path in sorted((SUITE / "queries").glob("q*.sql"))}
@@ -185,7 +185,7 @@ def _one_by_one(scale: str, times: Mapping[str, Times]) -> Iterator[Figure]:
 
 def _ticks(dsn: str, connection: Connection) -> Iterator[float]:
     """Times of ticks of the service in which all 22 are due."""
-    refreshes = Refreshes(dsn)
+    refreshes = RefreshLoop(dsn)
     try:
         for number in range(WARM_UP + ROUNDS):
             change(connection, WARM_UP + ROUNDS + number)

@@ -19,6 +19,9 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from pgtrickle import embedded
+from pgtrickle.spark import archive
+from pgtrickle.spark.java import QUICK
+from tests import servers
 from tests.suite import pytest_addoption as pytest_addoption
 from tests.suite import pytest_collection_modifyitems as pytest_collection_modifyitems
 from tests.suite import pytest_configure as pytest_configure
@@ -35,10 +38,9 @@ FAST = {
     "max_prepared_transactions": 10,
     "max_connections": 200,
 }
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For Spark that lives for minutes: it costs more to optimise its code to the last than that code ever gives back."""
 for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
-    os.environ.setdefault(variable, QUICK_JAVA)  # also for the processes that tests start
+    os.environ.setdefault(variable, QUICK)  # Spark lives for minutes here; also for the processes that tests start
+os.environ.setdefault(archive.VARIABLE, "use")  # `make test` makes it first
 
 
 def _remove(directory: Path) -> None:
@@ -72,9 +74,27 @@ def server16() -> Iterator[embedded.Server]:
         yield server
 
 
-@pytest.fixture(params=[18, 16], ids=["pg18", "pg16"])
+@pytest.fixture(scope="session")
+def server14() -> Iterator[embedded.Server]:
+    with _server(servers.fetched(14)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def server15() -> Iterator[embedded.Server]:
+    with _server(servers.fetched(15)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def server17() -> Iterator[embedded.Server]:
+    with _server(servers.fetched(17)) as server:
+        yield server
+
+
+@pytest.fixture(params=(18, 16, *servers.FETCHED), ids=lambda version: f"pg{version}")
 def server(request: pytest.FixtureRequest) -> embedded.Server:
-    """Both versions in turn."""
+    """Each version in turn; which of them a run takes says `suite.py`."""
     found = request.getfixturevalue(f"server{request.param}")
     assert isinstance(found, embedded.Server)
     return found

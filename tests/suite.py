@@ -1,7 +1,7 @@
 """Which tests a run takes, in which order, and how two workers share them.
 
 pytest                  what a newcomer runs: the same examples every time, PostgreSQL 16 where versions may differ
-pytest --long           everything: soaks, long random runs, every test on both versions
+pytest --long           everything: soaks, long random runs, every test on both versions, some on all (`servers.py`)
 pytest -n 2 --dist loadfile     two workers, each with servers and a Spark of its own (what `make test` does)
 """
 
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests import servers
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -30,6 +32,14 @@ BOTH_VERSIONS = (
 )
 """Where a server's version may matter: what reads its node trees and catalogs, captures, and decodes; and one random
 story. All other tests that can run on 16 do so in a long run."""
+
+EVERY_VERSION = (
+    "tests/capture/",
+    "tests/catalog/",
+    "tests/wal/test_handover.py",
+    "tests/refresh/test_random.py",
+)
+"""What a long run does on every version that is supported, also on those that are fetched for it (`servers.py`)."""
 
 HEAVY = (
     "tests/steps/test_spark.py",
@@ -72,6 +82,9 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _place(item.nodeid))
+    items[:] = [
+        item for item in items if _version(item) not in servers.FETCHED or item.nodeid.startswith(EVERY_VERSION)
+    ]
     if config.getoption("--long"):
         return
     left = [item for item in items if is_long(item)]
@@ -83,9 +96,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def is_long(item: pytest.Item) -> bool:
     if item.get_closest_marker("long"):
         return True
+    version = _version(item)
+    if version in servers.FETCHED:
+        return True
+    return version == 16 and not item.nodeid.startswith(BOTH_VERSIONS)
+
+
+def _version(item: pytest.Item) -> int | None:
+    """Of the server that a test asks for by the fixture `server`."""
     callspec = getattr(item, "callspec", None)
-    on_16 = callspec is not None and "pg16" in callspec.id.split("-")
-    return on_16 and not item.nodeid.startswith(BOTH_VERSIONS)
+    found = [part for part in (callspec.id.split("-") if callspec is not None else ()) if part.startswith("pg")]
+    return next((int(part[2:]) for part in found if part[2:].isdigit()), None)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -91,7 +91,8 @@ def unlike(given: Mapping[str, str]) -> tuple[str, ...]:
 
 def notes(given: Mapping[str, str]) -> tuple[str, ...]:
     """What a person should know whose session has other values than ours, one sentence a setting. By what matters only
-    where a query is read, it is refused (`query/meaning.py`); array_nulls matters to what it reads, too."""
+    where a query is read, it is refused (`query/analyse/session_settings.py`); array_nulls matters to what it reads,
+    too."""
     return tuple(
         f"{name} is {given[name]} in the session that defined it, and {PINNED[name]} wherever it is computed:"
         " values that the query turns into text, or reads from text, may look different"

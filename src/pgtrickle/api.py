@@ -23,16 +23,20 @@ from pgtrickle.catalog.reader import CdcChange, CdcStatus, HistoryRow, StreamTab
 from pgtrickle.config import Settings
 from pgtrickle.errors import ColumnsWarning, SessionWarning, StateError, UsageError
 from pgtrickle.guard import Gate, checked, guarded
-from pgtrickle.refresh import circle, circle_rules, define, dropped, repair
-from pgtrickle.refresh.account import OTHER_GROUP, UNDER_WAY
+from pgtrickle.monitor import readiness
+from pgtrickle.monitor.readiness import Finding
+from pgtrickle.refresh.circle import circle_refresh, rules
 from pgtrickle.refresh.decide import Action
-from pgtrickle.refresh.explain import explain_query, explain_stream_table
+from pgtrickle.refresh.definition import define, dropped, repair
+from pgtrickle.refresh.definition.repair import Repair
+from pgtrickle.refresh.explain import explain_analyzed, explain_query, explain_stream_table
 from pgtrickle.refresh.failure import as_ours, known_failures
 from pgtrickle.refresh.prepared import Prepared
-from pgtrickle.refresh.repair import Repair
+from pgtrickle.refresh.refresh_record import OTHER_GROUP, UNDER_WAY
+from pgtrickle.refresh.refresher import Refresher
 from pgtrickle.refresh.result import RefreshResult
-from pgtrickle.refresh.run import Refresher
-from pgtrickle.refresh.verify import Verification, verify_or_tell
+from pgtrickle.refresh.units import refresh_table
+from pgtrickle.refresh.verification.verify import Verification, verify_or_tell
 from pgtrickle.schedule import check_schedule
 
 if TYPE_CHECKING:
@@ -254,7 +258,7 @@ class Trickle:
             after = before.with_sources(stream.pgt_id, relids)
             circle_ids = next((part for part in after.circles if stream.pgt_id in part), ())
             if circle_ids and fitted.other_columns:
-                raise circle_rules.other_columns(str(stream))
+                raise rules.other_columns(str(stream))
             self._require_monotone(circle_ids)
         self._tell_of_losses(stream, fitted.lost)
 
@@ -273,7 +277,7 @@ class Trickle:
     def _require_monotone(self, circle_ids: Sequence[int]) -> None:
         """Whether the circle that an altered table is now in, if any, can be refreshed."""
         members = [each for pgt_id in circle_ids if (each := catalog.by_id(self._connection, pgt_id)) is not None]
-        circle_rules.require_monotone([circle.member(each, define.load(self._connection, each)) for each in members])
+        rules.require_monotone([circle_refresh.member(each, define.load(self._connection, each)) for each in members])
 
     def _ask_of_diamond(self, pgt_id: int, asked: tuple[str | None, str | None]) -> None:
         if any(asked):
@@ -321,12 +325,12 @@ class Trickle:
             return not catalog.is_stacked(conn, pgt_id)
 
         if alone(self._connection):
-            result = circle.refresh(self._refresher, pgt_id, full=full, initiated_by=initiated_by, still=alone)[pgt_id]
+            result = refresh_table(self._refresher, pgt_id, full=full, initiated_by=initiated_by, still=alone)[pgt_id]
             if result.reason != OTHER_GROUP:
                 return result
-        from pgtrickle.scheduler import asked  # here: graphs are loaded only where there may be one
+        from pgtrickle.scheduler import refresh_by_name
 
-        return asked.refresh(self._refresher, pgt_id, full=full, initiated_by=initiated_by)
+        return refresh_by_name.refresh(self._refresher, pgt_id, full=full, initiated_by=initiated_by)
 
     def repair(self, *names: str, refresh: bool = True) -> list[Repair]:
         """Mends stream tables (all, if none is named) that were restored from a dump, or of which something was dropped
@@ -383,24 +387,31 @@ class Trickle:
         """The last refreshes of a stream table, newest first."""
         return catalog.history(self._connection, catalog.resolve(self._connection, name).pgt_id, max_rows)
 
-    def explain(self, name: str | None = None, *, query: str | None = None) -> str:
-        """How a stream table, or a query that might become one, is maintained."""
+    def explain(self, name: str | None = None, *, query: str | None = None, analyze: bool = False) -> str:
+        """How a stream table, or a query that might become one, is maintained. With `analyze` the plan is run for the
+        changes that are waiting, by PostgreSQL alone, and undone: it says how many rows there really were, and the time
+        it took."""
         if (name is None) == (query is None):
             raise UsageError("explain takes a stream table or a query", hint="give one of them")
+        if analyze and name is None:
+            raise UsageError("only a stream table can be analyzed: a query has no changes", hint="name one")
         if query is not None:
             return explain_query(self._connection, query)
         assert name is not None
         stream = catalog.resolve(self._connection, name)
+        if analyze:
+            serving.require(self._connection, stream)
+            return explain_analyzed(self._refresher, stream)
         text = explain_stream_table(self._connection, stream, self._prepared(stream))
         way = self.circle(name)
-        return f"{circle.explained(way)}\n{text}" if way else text
+        return f"{circle_refresh.explained(way)}\n{text}" if way else text
 
     def circle(self, name: str) -> str | None:
         """The circle that a stream table is part of, as a → b → a; None if it is in none."""
         found = catalog.circle(self._connection, catalog.resolve(self._connection, name).pgt_id)
         streams = [each for pgt_id in found if (each := catalog.by_id(self._connection, pgt_id)) is not None]
-        members = [circle.member(each, self._prepared(each)) for each in streams]
-        return circle_rules.route(members) if members else None
+        members = [circle_refresh.member(each, self._prepared(each)) for each in streams]
+        return rules.route(members) if members else None
 
     def verify(self, *names: str) -> list[Verification]:
         """Compares stream tables (all that this login computes, if none is named) with their queries as PostgreSQL
@@ -448,11 +459,15 @@ class Trickle:
         """Every check of health, with what is wrong where something is."""
         return health.health(self._connection)
 
+    def doctor(self) -> Sequence[Finding]:
+        """Whether the server is ready for all that we can do, and the statements that make it so."""
+        return readiness.examine(self._connection)
+
     def _session(self) -> SparkSession:
         if self._spark is not None:
-            from pgtrickle.spark import given
+            from pgtrickle.spark import user_session
 
-            given.require_running(self._spark)
+            user_session.require_running(self._spark)
             return self._spark
         from pgtrickle.spark import session  # here, so that reading the catalog does not load Spark
 
@@ -479,6 +494,6 @@ def connect(
 
 def _taken_over(spark: SparkSession) -> SparkSession:
     """The session that was handed over, checked."""
-    from pgtrickle.spark import given  # here, so that who hands over none does not load Spark
+    from pgtrickle.spark import user_session
 
-    return given.taken_over(spark)
+    return user_session.taken_over(spark)

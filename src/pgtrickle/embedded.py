@@ -26,11 +26,10 @@ import psycopg
 
 from pgtrickle.directories import data_home
 from pgtrickle.errors import EnvironmentProblem, UsageError
-from pgtrickle.programs import Account, binaries, choose_account, reach, run
+from pgtrickle.programs import OsAccount, binaries, choose_account, is_known, reach, run
 
 HOST = "127.0.0.1"
 SUPERUSER = "postgres"
-VERSIONS = (18, 16)
 START_SECONDS = 300  # recovery after a crash may replay much WAL
 SETTLE_SECONDS = 20
 STATE_FILE = "pgtrickle.json"
@@ -51,10 +50,6 @@ class Server:
     version: int
     pid: int
 
-    @property
-    def log_file(self) -> Path:
-        return self.data_dir / LOG_FILE
-
 
 def default_data_dir(version: int = 18) -> Path:
     return data_home() / f"postgres-{version}"
@@ -71,7 +66,7 @@ def start(
     Without `port`, the port of the last start is taken again if it is free, else any free one. `settings` hold for
     this start only; an already running server keeps the ones it has.
     """
-    if version not in VERSIONS:
+    if not is_known(version):
         raise UsageError(f"there is no embedded PostgreSQL {version}", code="PT020", hint="use 18 or 16")
     if port is not None and not 1 <= port <= 65535:
         raise UsageError(f"{port} is not a port", code="PT021", hint="use a number from 1 to 65535, or none at all")
@@ -162,7 +157,7 @@ def _check_directory(directory: Path, version: int) -> None:
         )
 
 
-def _initialise(directory: Path, bin_dir: Path, version: int, account: Account | None, *, durable: bool) -> None:
+def _initialise(directory: Path, bin_dir: Path, version: int, account: OsAccount | None, *, durable: bool) -> None:
     password = secrets.token_urlsafe(24)
     # The built-in provider exists since 17; before, the C library's C.UTF-8 is the same order.
     order = ["--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"] if version >= 17 else _libc_locale()
@@ -196,7 +191,7 @@ def _libc_locale() -> list[str]:
 
 
 def _launch(
-    directory: Path, bin_dir: Path, port: int | None, settings: Mapping[str, Setting], account: Account | None
+    directory: Path, bin_dir: Path, port: int | None, settings: Mapping[str, Setting], account: OsAccount | None
 ) -> Server:
     state = _read_state(directory)
     assert state is not None  # _check_directory or _initialise saw to it
@@ -287,7 +282,7 @@ def _read_state(directory: Path) -> dict[str, str | int] | None:
     return dict(state)
 
 
-def _write_private(path: Path, text: str, account: Account | None) -> None:
+def _write_private(path: Path, text: str, account: OsAccount | None) -> None:
     """Replace the file at once, readable by its owner only."""
     draft = path.with_name(path.name + ".new")
     draft.unlink(missing_ok=True)
@@ -298,7 +293,7 @@ def _write_private(path: Path, text: str, account: Account | None) -> None:
     draft.replace(path)
 
 
-def _give(directory: Path, account: Account | None) -> None:
+def _give(directory: Path, account: OsAccount | None) -> None:
     directory.chmod(0o700)
     if account is not None:
         os.chown(directory, account.uid, account.gid)

@@ -20,7 +20,7 @@ import psycopg
 
 from pgtrickle.errors import EnvironmentProblem, Error, Fault, StateError, UsageError
 from pgtrickle.refresh.failure import as_ours, from_server, is_known
-from pgtrickle.spark.trace import text_of
+from pgtrickle.spark.java_errors import text_of
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -7,6 +7,8 @@ from typing import Final
 
 OWN_SCHEMAS: Final = frozenset({"pgtrickle", "pgtrickle_changes", "pgtrickle_state"})
 """Where all is that we keep: no stream table is there, and none reads it."""
+FIRST_USER_OID: Final = 16384
+"""Objects with smaller oids came with the server."""
 
 
 def quote(name: str) -> str:

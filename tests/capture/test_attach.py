@@ -9,7 +9,7 @@ import pytest
 
 from pgtrickle import db
 from pgtrickle.capture import buffer, triggers
-from pgtrickle.capture.window import pending
+from pgtrickle.capture.change_window import pending
 from pgtrickle.catalog import reader, writer
 from pgtrickle.catalog.install import install
 from pgtrickle.catalog.writer import Definition

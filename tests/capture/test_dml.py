@@ -72,6 +72,8 @@ def test_on_conflict(conn: Connection, orders: None, follow: Follow, mode: str) 
 
 
 def test_merge(conn: Connection, orders: None, follow: Follow, mode: str) -> None:
+    if conn.info.server_version < 150000:
+        pytest.skip("PostgreSQL has MERGE since 15")
     ledger = follow("orders", "region", "id", "amount", mode=mode)
     run(
         conn,

@@ -12,8 +12,8 @@ from tests.capture.conftest import Follow, Ledger, run
 from tests.conftest import fresh_database
 
 from pgtrickle import db, embedded
-from pgtrickle.capture import triggers, window
-from pgtrickle.capture.quiet import quiet
+from pgtrickle.capture import change_window, triggers
+from pgtrickle.capture.idle_windows import quiet
 from pgtrickle.catalog.install import install
 from pgtrickle.db import Connection
 
@@ -59,7 +59,7 @@ def arrive(conn: Connection, query: str) -> None:
 def captured(conn: Connection, ledger: Ledger) -> bool:
     oid = ledger.source.oid
     now = str(db.scalar(conn, "SELECT pg_current_snapshot()::text"))
-    found = window.pending(conn, [oid], now)[oid].captured
+    found = change_window.pending(conn, [oid], now)[oid].captured
     assert triggers.stand(conn, oid) is found
     assert bool(quiet(conn, {(oid, now)}, now, {})) is found  # nothing is in the window, so it is quiet if captured
     return found

@@ -7,8 +7,8 @@ import uuid
 import pytest
 
 from pgtrickle import db
-from pgtrickle.capture import buffer, window
-from pgtrickle.capture.window import changes_sql
+from pgtrickle.capture import buffer, change_window
+from pgtrickle.capture.change_window import changes_sql
 from pgtrickle.db import Connection
 from pgtrickle.errors import StateError
 
@@ -128,22 +128,22 @@ def test_a_reader_at_an_older_snapshot_survives_truncation(
     other.execute("SELECT pg_current_snapshot()")
     assert buffer.clean(conn, ledger.source.oid, [ledger.frontier]).truncated
     reader = Ledger(other, ledger.source, ledger.columns, ledger.frontier)
-    assert window.pending(other, [reader.source.oid], reader.frontier)[reader.source.oid].changes == 0
+    assert change_window.pending(other, [reader.source.oid], reader.frontier)[reader.source.oid].changes == 0
 
 
 def test_pending_asks_for_all_sources_at_once(conn: Connection, t: None, follow: Follow) -> None:
     run(conn, "CREATE TABLE u (id int)")
     first, second = follow("t", "id"), follow("u", "id")
     run(conn, "DELETE FROM t WHERE id < 3", "TRUNCATE u")
-    found = window.pending(conn, [first.source.oid, second.source.oid], second.frontier)
-    assert found[first.source.oid] == window.Pending(2, truncated=False, captured=True)
-    assert found[second.source.oid] == window.Pending(1, truncated=True, captured=True)
-    assert window.pending(conn, [], second.frontier) == {}
+    found = change_window.pending(conn, [first.source.oid, second.source.oid], second.frontier)
+    assert found[first.source.oid] == change_window.Pending(2, truncated=False, captured=True)
+    assert found[second.source.oid] == change_window.Pending(1, truncated=True, captured=True)
+    assert change_window.pending(conn, [], second.frontier) == {}
 
 
 def test_a_missing_buffer_is_a_state_error(conn: Connection) -> None:
     with pytest.raises(StateError) as error:
-        window.pending(conn, [4242], "1:1:")
+        change_window.pending(conn, [4242], "1:1:")
     assert error.value.code == "PT322"
 
 

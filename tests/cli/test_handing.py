@@ -29,7 +29,7 @@ from pgtrickle.catalog.install import install
 from pgtrickle.catalog.requests import Progress
 from pgtrickle.cli import handing
 from pgtrickle.config import Settings
-from pgtrickle.scheduler.desk import Desk
+from pgtrickle.scheduler.request_loop import RequestLoop
 
 PROGRAM = Path(sys.executable).parent / "pgtrickle"
 BIG = "SELECT id, amount FROM orders WHERE amount > 100"
@@ -42,7 +42,7 @@ def serving(dsn: str) -> Iterator[None]:
         stop = threading.Event()
 
         def work() -> None:
-            desk = Desk(dsn, lambda settings: api.connect(dsn))
+            desk = RequestLoop(dsn, lambda settings: api.connect(dsn))
             try:
                 while not stop.wait(0.02):
                     desk.round(Settings())

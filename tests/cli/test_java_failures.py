@@ -18,7 +18,7 @@ from tests.cli.conftest import Call
 PROGRAM = [sys.executable, "-c", "from pgtrickle.cli.main import main; main()"]
 CREATE = ("create", "t", "--query")
 ORDERS = "SELECT id FROM orders"
-SLOW = "SELECT id, slow(id) AS slow FROM customers"
+SLOW = "SELECT id, CASE WHEN id < 60 THEN slow(id) END AS slow FROM many"
 SLEEPING = """CREATE FUNCTION slow(integer) RETURNS integer IMMUTABLE LANGUAGE plpgsql
 AS 'BEGIN PERFORM pg_catalog.pg_sleep(0.2); RETURN $1; END'"""
 
@@ -64,6 +64,8 @@ def test_no_java_trace_reaches_the_terminal(shop: str, tmp_path: Path) -> None:
     log = tmp_path / "cache" / "spark.log"
     with psycopg.connect(shop, autocommit=True) as connection:
         connection.execute(SLEEPING.encode())
+        connection.execute("CREATE TABLE many AS SELECT n AS id FROM generate_series(1, 200000) AS n")
+        connection.execute("ANALYZE many")
     told_nothing = begin(shop, tmp_path, "install").communicate(timeout=60)
     assert told_nothing[1] == ""
     slow = begin(shop, tmp_path, "create", "slow", "--query", SLOW)

@@ -15,7 +15,7 @@ from psycopg.conninfo import make_conninfo
 from pgtrickle import db
 from pgtrickle.api import Trickle
 from pgtrickle.db import Connection
-from pgtrickle.refresh.owners import WaitsForOwner
+from pgtrickle.refresh.definition.owners import WaitsForOwner
 from tests.ddl.conftest import owned
 from tests.ddl.place import NO_SPARK, Place, place
 

@@ -10,13 +10,13 @@ import pytest
 
 from pgtrickle import db
 from pgtrickle.apply import storage
-from pgtrickle.apply.merge import Storage
 from pgtrickle.catalog.install import uninstall
 from pgtrickle.config import Settings
 from pgtrickle.db import Connection
 from pgtrickle.errors import Error, StateError
 from pgtrickle.model import Table
-from pgtrickle.scheduler.refreshes import Refreshes
+from pgtrickle.postgres.statements.result import Storage
+from pgtrickle.scheduler.refresh_loop import RefreshLoop
 from tests.ddl.place import Place
 
 
@@ -111,7 +111,7 @@ def test_a_round_of_the_service_removes_what_was_dropped(made18: Place, events: 
     made18.run("UPDATE pgtrickle.pgt_stream_tables SET schedule = '1s', data_timestamp = now() - interval '1 h'")
     made18.run("DROP TABLE st")
     assert made18.value("SELECT status FROM pgtrickle.pgt_status() WHERE name = 'public.st'") == "ERROR"
-    rounds = Refreshes(made18.dsn)
+    rounds = RefreshLoop(made18.dsn)
     try:
         rounds.round(Settings())
     finally:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 from pyspark.sql import SparkSession
 
-from pgtrickle.capture import handover, slot, steer
+from pgtrickle.capture import handover, slot, supervise
 from pgtrickle.capture.modes import Step
 from pgtrickle.config import Settings
 from pgtrickle.errors import QueryError
@@ -92,7 +92,7 @@ def test_a_table_that_is_gone_is_let_go_of_and_left_alone(made: Place) -> None:
         assert made.stream().status == "ERROR"
         assert made.value("SELECT count(*) FROM pg_publication_rel") == 0
         for step in (Step.LET_GO, Step.STAY, Step.STAY):
-            (found,) = steer.steer(made.connection, Settings())
+            (found,) = supervise.supervise(made.connection, Settings())
             assert (found.decision.step, found.decision.reason) == (step, "the table does not exist")
             assert found.error is None
             with pytest.raises(QueryError):

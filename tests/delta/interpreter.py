@@ -18,7 +18,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus, Rematch, TopKDelta
+from pgtrickle.delta.algebra import After, Before, Changes, Plus, Rematch, StatefulDelta
 from pgtrickle.query.operators import (
     Aggregate,
     AggregateCall,
@@ -105,16 +105,16 @@ def evaluate(op: Operator, world: World, at: Moment | None = None) -> ZSet:
             del _known[id(world)]
     known, key = _known[id(world)], (id(op), at)
     if key not in known:
-        known[key] = op, _rows(op, world, at)
+        known[key] = op, rows_of(op, world, at)
     return known[key][1]
 
 
 @singledispatch
-def _rows(op: Operator, world: World, at: Moment | None = None) -> ZSet:
+def rows_of(op: Operator, world: World, at: Moment | None = None) -> ZSet:
     raise NotInterpretedError(type(op).__name__)
 
 
-@_rows.register
+@rows_of.register
 def _(op: Scan, world: World, at: Moment | None = None) -> ZSet:
     window = world[op.table.oid]
     if at is None:
@@ -122,7 +122,7 @@ def _(op: Scan, world: World, at: Moment | None = None) -> ZSet:
     return _read(op, window, window.before if at is Moment.BEFORE else window.after)
 
 
-@_rows.register
+@rows_of.register
 def _(op: Changes, world: World, at: Moment | None = None) -> ZSet:
     window = world[op.scan.table.oid]
     return _read(op.scan, window, window.changes)
@@ -138,28 +138,28 @@ def _read(scan: Scan, window: TableWindow, rows: ZSet) -> ZSet:
     return collect((pick(row), weight) for row, weight in rows.items())
 
 
-@_rows.register
+@rows_of.register
 def _(op: After, world: World, at: Moment | None = None) -> ZSet:
     return evaluate(op.operator, world, Moment.AFTER)
 
 
-@_rows.register
+@rows_of.register
 def _(op: Before, world: World, at: Moment | None = None) -> ZSet:
     return evaluate(op.operator, world, Moment.BEFORE)
 
 
-@_rows.register
+@rows_of.register
 def _(op: Plus, world: World, at: Moment | None = None) -> ZSet:
     return add(*(evaluate(term, world, at) for term in op.terms))
 
 
-@_rows.register
+@rows_of.register
 def _(op: Filter, world: World, at: Moment | None = None) -> ZSet:
     rows = evaluate(op.input, world, at)
     return collect((row, weight) for row, weight in rows.items() if _holds(op.condition.sql, op.names, row))
 
 
-@_rows.register
+@rows_of.register
 def _(op: Project, world: World, at: Moment | None = None) -> ZSet:
     def image(row: Row) -> Row:
         named = dict(zip(op.input.names, row, strict=True))
@@ -168,7 +168,7 @@ def _(op: Project, world: World, at: Moment | None = None) -> ZSet:
     return collect((image(row), weight) for row, weight in evaluate(op.input, world, at).items())
 
 
-@_rows.register
+@rows_of.register
 def _(op: InnerJoin, world: World, at: Moment | None = None) -> ZSet:
     left, right = evaluate(op.left, world, at), evaluate(op.right, world, at)
     pairs = ((a + b, m * n) for a, m in left.items() for b, n in right.items())
@@ -181,17 +181,17 @@ def _holds(condition: str, names: tuple[str, ...], row: Row) -> bool:
     return evaluate_expression(condition, dict(zip(names, row, strict=True))) is True
 
 
-@_rows.register
+@rows_of.register
 def _(op: LeftJoin, world: World, at: Moment | None = None) -> ZSet:
     return _pair_up(op, evaluate(op.left, world, at), evaluate(op.right, world, at))
 
 
-@_rows.register
+@rows_of.register
 def _(op: Match, world: World, at: Moment | None = None) -> ZSet:
     return _pair_up(op, evaluate(op.left, world, at), evaluate(op.right, world, at))
 
 
-@_rows.register
+@rows_of.register
 def _(op: Rematch, world: World, at: Moment | None = None) -> ZSet:
     left = evaluate(op.left, world, at)
     before = evaluate(op.join.right, world, Moment.BEFORE)
@@ -219,7 +219,7 @@ def _pair_up(op: LeftJoin | Match, left: ZSet, right: ZSet) -> ZSet:
     return collect(found)
 
 
-@_rows.register
+@rows_of.register
 def _(op: Constant, world: World, at: Moment | None = None) -> ZSet:
     """VALUES; each row a list of expressions."""
     node = parse(f"SELECT * FROM {op.sql} AS v").args["from_"].this
@@ -229,7 +229,7 @@ def _(op: Constant, world: World, at: Moment | None = None) -> ZSet:
     return Counter(row[: len(op.columns)] for row in rows)
 
 
-@_rows.register
+@rows_of.register
 def _(op: Expand, world: World, at: Moment | None = None) -> ZSet:
     """The rows that a function, or a query that reads no table, makes of each row."""
     call = parse(op.call.sql)
@@ -241,16 +241,9 @@ def _(op: Expand, world: World, at: Moment | None = None) -> ZSet:
     return collect(found)
 
 
-@_rows.register
+@rows_of.register
 def _(op: TopK, world: World, at: Moment | None = None) -> ZSet:
     return _first_rows(op, evaluate(op.input, world, at))
-
-
-@_rows.register
-def _(op: TopKDelta, world: World, at: Moment | None = None) -> ZSet:
-    before = evaluate(op.top.input, world, Moment.BEFORE)
-    after = add(before, evaluate(op.delta, world, at))
-    return add(_first_rows(op.top, after), negate(_first_rows(op.top, before)))
 
 
 def _first_rows(op: TopK, rows: ZSet) -> ZSet:
@@ -268,31 +261,35 @@ def _first_rows(op: TopK, rows: ZSet) -> ZSet:
     return Counter(tuple(row.values()) for row in ordered[op.offset : end])
 
 
-@_rows.register
+@rows_of.register
 def _(op: Repeat, world: World, at: Moment | None = None) -> ZSet:
     place = op.names.index(op.times)
     return collect((row, weight * max(row[place] or 0, 0)) for row, weight in evaluate(op.input, world, at).items())
 
 
-@_rows.register
+@rows_of.register
 def _(op: UnionAll, world: World, at: Moment | None = None) -> ZSet:
     return add(*(evaluate(branch, world, at) for branch in op.branches))
 
 
-@_rows.register
+@rows_of.register
 def _(op: Aggregate, world: World, at: Moment | None = None) -> ZSet:
     return _finish(op, _groups(op, evaluate(op.input, world, at)))
 
 
-@_rows.register
-def _(op: AggregateDelta, world: World, at: Moment | None = None) -> ZSet:
-    aggregate = op.aggregate
-    delta = evaluate(op.delta, world, at)
-    old_input = evaluate(aggregate.input, world, Moment.BEFORE)
-    touched = {_key(aggregate, row) for row in delta}
-    old = _finish(aggregate, _groups(aggregate, old_input), touched)
-    new = _finish(aggregate, _groups(aggregate, add(old_input, delta)), touched)
-    return add(negate(old), new)
+@rows_of.register
+def _(op: StatefulDelta, world: World, at: Moment | None = None) -> ZSet:
+    before, delta = evaluate(op.kept.input, world, Moment.BEFORE), evaluate(op.delta, world, at)
+    after = add(before, delta)
+    match op.kept:
+        case TopK() as top:
+            return add(_first_rows(top, after), negate(_first_rows(top, before)))
+        case Aggregate() as aggregate:
+            touched = {_key(aggregate, row) for row in delta}
+            old = _finish(aggregate, _groups(aggregate, before), touched)
+            new = _finish(aggregate, _groups(aggregate, after), touched)
+            return add(negate(old), new)
+    raise NotInterpretedError(type(op.kept).__name__)
 
 
 # --- aggregates ----------------------------------------------------------------------------------------------

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from pgtrickle.delta.algebra import AggregateDelta, Plus, is_empty
+from pgtrickle.delta.algebra import Plus, StatefulDelta, is_empty
 from pgtrickle.delta.differentiate import differentiate
-from pgtrickle.delta.explain import plan
-from pgtrickle.query.operators import Aggregate, Operator, Scan, walk
+from pgtrickle.delta.tree_text import plan
+from pgtrickle.query.operators import Operator, Scan, Stateful, walk
 from tests.delta.interpreter import Moment, TableWindow, World, add, evaluate, negate
 from tests.delta.trees import TABLES, operators, worlds
 
@@ -54,10 +54,10 @@ def test_nothing_empty_is_left_inside_a_plan(tree: Operator, changed: frozenset[
 
 @thorough
 @given(operators())
-def test_each_aggregate_is_differentiated_once(tree: Operator) -> None:
-    aggregates = [op for op in walk(tree) if isinstance(op, Aggregate) and _reads_a_table(op)]
-    deltas = [op.aggregate for op in walk(differentiate(tree)) if isinstance(op, AggregateDelta)]
-    assert sorted(map(id, deltas)) == sorted(map(id, aggregates))
+def test_each_state_is_differentiated_once(tree: Operator) -> None:
+    states = [op for op in walk(tree) if isinstance(op, Stateful) and _reads_a_table(op)]
+    deltas = [op.kept for op in walk(differentiate(tree)) if isinstance(op, StatefulDelta)]
+    assert sorted(map(id, deltas)) == sorted(map(id, states))
 
 
 def _reads_a_table(op: Operator) -> bool:

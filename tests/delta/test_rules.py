@@ -8,7 +8,7 @@ import pytest
 
 from pgtrickle.delta.algebra import Changes, Plus, empty, is_empty, plus
 from pgtrickle.delta.differentiate import differentiate
-from pgtrickle.delta.explain import plan
+from pgtrickle.delta.tree_text import plan
 from pgtrickle.model import Expr
 from pgtrickle.query.operators import MalformedTree, MatchKind, Project
 from tests.delta.trees import INT, TABLES, Names, call, filtered, grouped, joined, left_joined, matched, scan, union

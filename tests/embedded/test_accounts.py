@@ -16,7 +16,7 @@ import pytest
 from pgtrickle import embedded, programs
 from pgtrickle.errors import EnvironmentProblem
 
-NOBODY = programs.Account("nobody", 65534, 65534)
+NOBODY = programs.OsAccount("nobody", 65534, 65534)
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can change accounts")
 
 STORY = """

@@ -15,7 +15,7 @@ from pgtrickle.record import Record
 from pgtrickle.refresh.decide import Action
 
 RETURNED = {
-    *("CdcChange", "CdcStatus", "Check", "HistoryRow", "RefreshResult", "Repair", "SlotHealth"),
+    *("CdcChange", "CdcStatus", "Check", "Finding", "HistoryRow", "RefreshResult", "Repair", "SlotHealth"),
     *("StreamTable", "Verification"),
 }
 
@@ -40,6 +40,7 @@ def test_they_are_json(database18: str) -> None:
         trickle.create_stream_table("made", "SELECT id FROM orders", initialize=False)
         (stream,) = trickle.status()
         records: list[Record] = [stream, *trickle.cdc_status(), *trickle.health(), *trickle.verify()]
+        records += trickle.doctor()
     told = json.loads(json.dumps(stream.to_dict()))
     assert (told["pgt_name"], told["status"], told["refresh_mode"]) == ("made", "INITIALIZING", "AUTO")
     assert datetime.fromisoformat(told["created_at"]).astimezone(UTC) == stream.created_at

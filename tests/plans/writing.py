@@ -11,17 +11,18 @@ from unittest.mock import patch
 
 from pgtrickle import db
 from pgtrickle.delta.differentiate import differentiate
-from pgtrickle.delta.explain import plan as delta_text
-from pgtrickle.physical.explain import physical_text
-from pgtrickle.physical.facts import Facts
-from pgtrickle.physical.parts import Changed
-from pgtrickle.query import build
-from pgtrickle.query.explain import tree as tree_text
+from pgtrickle.delta.tree_text import plan as delta_text
+from pgtrickle.delta.tree_text import tree as tree_text
+from pgtrickle.physical.flow_text import physical_text
+from pgtrickle.physical.table_facts import TableFactsMap
+from pgtrickle.physical.window_parts import Changed
+from pgtrickle.postgres.statements.script import Scratch
+from pgtrickle.query.builder import build
 from pgtrickle.query.operators import Operator
 from pgtrickle.query.rewrite import RULES
-from pgtrickle.refresh import facts as ask
+from pgtrickle.refresh import gather_facts as ask
 from pgtrickle.refresh.connections import Connections
-from pgtrickle.refresh.define import rehearse
+from pgtrickle.refresh.definition.define import rehearse
 from pgtrickle.refresh.plan import plan_delta, plan_full
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.window import Span, Window
@@ -76,15 +77,15 @@ def _sections(connection: db.Connection, prepared: Prepared) -> Iterator[tuple[s
     yield "operators", tree_text(prepared.tree)
     oids = [table.oid for table in prepared.sources]
     found = ask.gather(connection, oids, {})
-    facts = Facts({oid: replace(table, rows=ROWS) for oid, table in found.tables.items()})
+    facts = TableFactsMap({oid: replace(table, rows=ROWS) for oid, table in found.tables.items()})
     spans = {oid: Span(_ANY, _ANY) for oid in oids}
     window = Window(_ANY, Connections.single(connection), spans)
     for table in prepared.sources:
         changed = frozenset({table.oid})
         yield f"delta when {table} changed", delta_text(differentiate(prepared.tree, changed))
         for number in (FEW, MANY):
-            supposed = Facts(facts.tables, {table.oid: number})
-            physical = plan_delta(prepared, supposed, window, Changed(changed))
+            supposed = TableFactsMap(facts.tables, {table.oid: number})
+            physical = plan_delta(prepared, supposed, window, Changed(changed), Scratch("planned"))
             yield f"reads when {table} has {number} changes", physical_text(physical)
     yield "full refresh", physical_text(plan_full(prepared, facts))
 

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from pgtrickle.errors import Error, QueryError
-from pgtrickle.query.analyze import analyze
+from pgtrickle.query.analyse.analyze import analyze
 
 Shop = psycopg.Connection[Any]
 

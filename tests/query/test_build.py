@@ -9,12 +9,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from pgtrickle.postgres.keyed import groups_by_key
-from pgtrickle.query import render, support
+from pgtrickle.delta.tree_text import tree as explained
+from pgtrickle.postgres.group_lookup import groups_by_key
+from pgtrickle.query import gaps, render
 from pgtrickle.query.compile import compile_query
-from pgtrickle.query.explain import tree as explained
-from pgtrickle.query.looks import is_whole_number
 from pgtrickle.query.operators import Aggregate, Filter, InnerJoin, Operator, Project, Scan, UnionAll, walk
+from pgtrickle.query.whole_numbers import is_whole_number
 
 Shop = psycopg.Connection[Any]
 
@@ -86,53 +86,53 @@ def test_compiling_leaves_nothing_behind(shop: Shop) -> None:
 
 
 REFUSED = (
-    ("SELECT id, rank() OVER (ORDER BY id) FROM customers", support.WINDOW_FUNCTION, "line 1, column 19"),
-    ("SELECT sum(id) OVER w FROM customers WINDOW w AS (ORDER BY id)", support.WINDOW_FUNCTION, "line 1, column 16"),
-    ("VALUES (1), (2) LIMIT 1", support.LIMIT, "line 1, column 17"),
+    ("SELECT id, rank() OVER (ORDER BY id) FROM customers", gaps.WINDOW_FUNCTION, "line 1, column 19"),
+    ("SELECT sum(id) OVER w FROM customers WINDOW w AS (ORDER BY id)", gaps.WINDOW_FUNCTION, "line 1, column 16"),
+    ("VALUES (1), (2) LIMIT 1", gaps.LIMIT, "line 1, column 17"),
     (
         "WITH w (x) AS (VALUES (1), (2) OFFSET 1) SELECT id FROM customers JOIN w ON x = id",
-        support.LIMIT,
+        gaps.LIMIT,
         "line 1, column 32",
     ),
-    ("VALUES ((SELECT max(id) FROM customers)), (2) LIMIT 1", support.LIMIT, "line 1, column 47"),
+    ("VALUES ((SELECT max(id) FROM customers)), (2) LIMIT 1", gaps.LIMIT, "line 1, column 47"),
     (
         "SELECT 1 + (SELECT max(id) FROM orders) AS n FROM customers GROUP BY CUBE ((SELECT max(id) FROM orders))",
-        support.SUBQUERY,
+        gaps.SUBQUERY,
         "line 1, column 12",
     ),
-    ("SELECT id, ARRAY(SELECT product FROM items) FROM customers", support.ARRAY, "line 1, column 12"),
+    ("SELECT id, ARRAY(SELECT product FROM items) FROM customers", gaps.ARRAY, "line 1, column 12"),
     (
         "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 3) SELECT n FROM r",
-        support.RECURSIVE,
+        gaps.RECURSIVE,
         "line 1, column 1",
     ),
     (
         "SELECT r.a FROM customers, ROWS FROM (unnest(ARRAY[1]), unnest(ARRAY[2])) r (a, b)",
-        support.UNFAITHFUL,
+        gaps.UNFAITHFUL,
         None,
     ),
-    ("SELECT id FROM customers LIMIT 3", support.LIMIT, "line 1, column 26"),
-    ("SELECT id FROM customers ORDER BY id LIMIT 1 + 1", support.LIMIT, "line 1, column 38"),
-    ("SELECT id FROM customers OFFSET 1", support.LIMIT, "line 1, column 26"),
-    ("SELECT id FROM customers FOR UPDATE", support.ROW_LOCK, "line 1, column 26"),
-    ("SELECT id FROM customers TABLESAMPLE system (50)", support.TABLESAMPLE, "line 1, column 26"),
-    ("SELECT count(c) FROM customers c", support.WHOLE_ROW, "line 1, column 14"),
-    ("SELECT ctid FROM customers", support.SYSTEM_COLUMN, "line 1, column 8"),
-    ("SELECT id FROM customers WHERE xmin::text = '1'", support.SYSTEM_COLUMN, "line 1, column 32"),
-    ("SELECT 1 AS one", support.NO_FROM, "line 1, column 1"),
-    ("SELECT id FROM ONLY customers", support.ONLY, "line 1, column 16"),
+    ("SELECT id FROM customers LIMIT 3", gaps.LIMIT, "line 1, column 26"),
+    ("SELECT id FROM customers ORDER BY id LIMIT 1 + 1", gaps.LIMIT, "line 1, column 38"),
+    ("SELECT id FROM customers OFFSET 1", gaps.LIMIT, "line 1, column 26"),
+    ("SELECT id FROM customers FOR UPDATE", gaps.ROW_LOCK, "line 1, column 26"),
+    ("SELECT id FROM customers TABLESAMPLE system (50)", gaps.TABLESAMPLE, "line 1, column 26"),
+    ("SELECT count(c) FROM customers c", gaps.WHOLE_ROW, "line 1, column 14"),
+    ("SELECT ctid FROM customers", gaps.SYSTEM_COLUMN, "line 1, column 8"),
+    ("SELECT id FROM customers WHERE xmin::text = '1'", gaps.SYSTEM_COLUMN, "line 1, column 32"),
+    ("SELECT 1 AS one", gaps.NO_FROM, "line 1, column 1"),
+    ("SELECT id FROM ONLY customers", gaps.ONLY, "line 1, column 16"),
     (
         "SELECT array_agg(s.id) FROM (SELECT id FROM orders ORDER BY placed) s",
-        support.SUBQUERY_ORDER,
+        gaps.SUBQUERY_ORDER,
         "line 1, column 52",
     ),
     (
         "WITH w (x) AS (VALUES ((SELECT max(id) FROM orders)), (2) ORDER BY 1) SELECT array_agg(w.x) FROM w",
-        support.SUBQUERY_ORDER,
+        gaps.SUBQUERY_ORDER,
         "line 1, column 59",
     ),
-    ("SELECT id FROM\n ranked", support.WINDOW_FUNCTION, "line 2, column 2"),
-    ("SELECT B'101'::varbit(3) || B'1'::bit varying AS b, xmlcomment(note) FROM orders", support.UNFAITHFUL, None),
+    ("SELECT id FROM\n ranked", gaps.WINDOW_FUNCTION, "line 2, column 2"),
+    ("SELECT B'101'::varbit(3) || B'1'::bit varying AS b, xmlcomment(note) FROM orders", gaps.UNFAITHFUL, None),
 )
 
 
@@ -156,7 +156,7 @@ def test_a_second_row_where_one_is_wanted_fails_as_in_postgresql(shop: Shop) -> 
 
 
 def test_every_gap_has_its_own_code() -> None:
-    codes = [gap.code for gap in support.GAPS]
+    codes = [gap.code for gap in gaps.GAPS]
     assert len(set(codes)) == len(codes)
     assert all(code.startswith("PT2") for code in codes)
 
@@ -171,7 +171,7 @@ def test_a_refusal_in_a_view_names_the_view(shop: Shop) -> None:
 def test_text_that_sqlglot_would_change_is_refused(shop: Shop) -> None:
     refusal = compile_query(shop, "SELECT '101'::bit varying AS b, '3 s'::interval(2) AS i FROM orders").refusal
     assert refusal is not None
-    assert refusal.code == support.UNFAITHFUL.code
+    assert refusal.code == gaps.UNFAITHFUL.code
     assert "FULL" in (refusal.hint or "")
 
 
@@ -180,7 +180,7 @@ def test_an_aggregate_sqlglot_does_not_see_is_refused(shop: Shop) -> None:
         pytest.skip("JSON_ARRAYAGG is new in PostgreSQL 16")
     refusal = compile_query(shop, "SELECT JSON_ARRAYAGG(id) AS ids FROM orders").refusal
     assert refusal is not None
-    assert refusal.code == support.UNFAITHFUL.code
+    assert refusal.code == gaps.UNFAITHFUL.code
 
 
 def test_filters_go_down_to_the_scans(shop: Shop) -> None:

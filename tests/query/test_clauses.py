@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgtrickle.query import clauses, dialect
+from pgtrickle.query.syntax import clauses, dialect
 
 UNKNOWN = {
     "SELECT a FROM t FOR UPDATE": "locks",

@@ -8,9 +8,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from pgtrickle.query.analysis import Dependencies
-from pgtrickle.query.analyze import analyze
-from pgtrickle.query.fingerprint import fingerprint, same_names, still_holds
+from pgtrickle.query.analyse.analysis import Dependencies
+from pgtrickle.query.analyse.analyze import analyze
+from pgtrickle.query.analyse.fingerprint import fingerprint, same_names, still_holds
 
 Shop = psycopg.Connection[Any]
 

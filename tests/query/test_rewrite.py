@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pgtrickle.query.explain import tree as explained
+from pgtrickle.delta.tree_text import tree as explained
 from tests.query.test_build import Shop, compiled, difference
 
 FIXTURES = sorted((Path(__file__).parent / "rewrite").glob("*.txt"))

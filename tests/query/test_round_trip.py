@@ -11,8 +11,8 @@ from pgtrickle import db
 from pgtrickle.db import Connection, statement
 from pgtrickle.postgres.copy import pipe
 from pgtrickle.postgres.wire import receive, send
+from pgtrickle.query.analyse.scratch_view import scratch
 from pgtrickle.query.compile import compile_query
-from pgtrickle.query.scratch import scratch
 
 TYPES = (
     "CREATE TABLE t (a int)",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 
@@ -16,11 +16,11 @@ from pgtrickle.api import Trickle
 from pgtrickle.config import Settings
 from pgtrickle.db import statement
 from pgtrickle.refresh import tick as ticks
-from pgtrickle.refresh import together
+from pgtrickle.refresh.group.group_refresh import GroupMember
+from pgtrickle.refresh.refresher import Refresher
 from pgtrickle.refresh.result import RefreshResult
-from pgtrickle.refresh.run import Refresher
 from pgtrickle.refresh.tick import Tick
-from pgtrickle.refresh.together import Asked
+from pgtrickle.refresh.units import refresh_group, refresh_table
 
 
 class World:
@@ -93,9 +93,14 @@ def orders(dsn: str, spark: SparkSession) -> Iterator[World]:
         made.close()
 
 
-def refresh_together(refresher: Refresher, pgt_ids: Sequence[int], at: Tick) -> dict[int, RefreshResult]:
+def alone(refresher: Refresher, pgt_id: int, tick: Tick | None = None) -> RefreshResult:
+    """The refresh of one stream table by itself."""
+    return refresh_table(refresher, pgt_id, tick=tick)[pgt_id]
+
+
+def refresh_together(refresher: Refresher, pgt_ids: Sequence[int], at: Tick) -> Mapping[int, RefreshResult]:
     """As the service refreshes an atomic group."""
-    return together.refresh(refresher, dict.fromkeys(pgt_ids, Asked("SCHEDULER")), at)
+    return refresh_group(refresher, dict.fromkeys(pgt_ids, GroupMember("SCHEDULER")), at)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pgtrickle.errors import StateError
-from pgtrickle.refresh.circle_rules import Gained, Member, decide, require_monotone, route
+from pgtrickle.refresh.circle.rules import Gained, Member, decide, require_monotone, route
 from tests.delta.trees import TABLES, Names, call, grouped, joined, scan
 
 A, B, C = TABLES

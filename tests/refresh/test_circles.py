@@ -16,12 +16,12 @@ from pgtrickle import db, embedded
 from pgtrickle.api import Trickle
 from pgtrickle.db import statement
 from pgtrickle.errors import StateError
-from pgtrickle.refresh import circle
+from pgtrickle.refresh.refresher import Refresher
 from pgtrickle.refresh.result import RefreshResult
-from pgtrickle.refresh.run import Refresher
+from pgtrickle.refresh.units import refresh_table
 from tests.conftest import fresh_database
 from tests.refresh.oracle import differing
-from tests.refresh.stacked import tick
+from tests.refresh.stacked import alone, tick
 
 EXAMPLES = int(os.environ.get("PGTRICKLE_RANDOM_EXAMPLES", "6"))
 
@@ -166,13 +166,13 @@ def test_two_tables_of_a_circle_are_one(world: World) -> None:
         refresher = Refresher(world.dsn, world.trickle.settings, lambda: world.spark)
         try:
             ids = {str(each).removeprefix("public."): each.pgt_id for each in world.trickle.status()}
-            refresher.refresh(ids["hops"], tick=at)
-            results = circle.refresh(refresher, ids["odd"], tick=at)
+            alone(refresher, ids["hops"], tick=at)
+            results = refresh_table(refresher, ids["odd"], tick=at)
             assert {each: result.action for each, result in results.items()} == {
                 ids["odd"]: "DIFFERENTIAL",
                 ids["even"]: "DIFFERENTIAL",
             }
-            refresher.refresh(ids["meeting"], tick=at)
+            alone(refresher, ids["meeting"], tick=at)
         finally:
             refresher.close()
     world.run("DELETE FROM edge WHERE src = 6 AND dst = 6")

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pgtrickle import db
 from pgtrickle.api import connect
 from pgtrickle.errors import Error
-from pgtrickle.refresh import stages
+from pgtrickle.refresh.evaluate import stages
 
 WAIT_SECONDS = 120
 

@@ -11,14 +11,15 @@ from pyspark.sql import SparkSession
 from pgtrickle import failpoints
 from pgtrickle.capture import handover
 from pgtrickle.capture.eligibility import Eligibility
-from pgtrickle.capture.modes import Mode
+from pgtrickle.capture.modes import CaptureMode
 from pgtrickle.config import Settings
 from pgtrickle.db import statement
 from pgtrickle.errors import StateError
-from pgtrickle.refresh import plan, together
-from pgtrickle.refresh.run import Refresher
-from pgtrickle.refresh.together import Asked
-from tests.refresh.stacked import World, orders, refresh_together, tick
+from pgtrickle.refresh import plan
+from pgtrickle.refresh.group.group_refresh import GroupMember
+from pgtrickle.refresh.refresher import Refresher
+from pgtrickle.refresh.units import refresh_group
+from tests.refresh.stacked import World, alone, orders, refresh_together, tick
 from tests.refresh.test_ticks import MEANWHILE, WINDOWS, operators
 from tests.wal.moving import Moving, moving
 from tests.wal.world import table_of
@@ -49,8 +50,8 @@ def counted(world: World) -> int:
 def test_a_group_that_would_read_a_stream_table_from_the_wal_is_computed_in_full(world: World, mover: Moving) -> None:
     """What is not committed is not decoded."""
     kept = counted(world)
-    mover.to(kept, Mode.WAL)
-    world.refresher.refresh(world.ids["counts"])
+    mover.to(kept, CaptureMode.WAL)
+    alone(world.refresher, world.ids["counts"])
     world.run("INSERT INTO orders VALUES (1000, 1, 1), (1001, 2, 1)")
     with tick(world.dsn) as at:
         results = refresh_together(world.refresher, [world.ids["kept"], world.ids["counts"]], at)
@@ -63,7 +64,7 @@ def test_a_group_that_would_read_a_stream_table_from_the_wal_is_computed_in_full
     world.trickle.refresh_stream_table("kept")
     world.trickle.refresh_stream_table("counts")
     assert all(found.equal for found in world.trickle.verify())
-    mover.to(kept, Mode.TRIGGER)
+    mover.to(kept, CaptureMode.TRIGGER)
 
 
 def test_no_tick_overlooks_a_stream_table_that_went_to_the_wal_amid_it(world: World, mover: Moving) -> None:
@@ -71,11 +72,11 @@ def test_no_tick_overlooks_a_stream_table_that_went_to_the_wal_amid_it(world: Wo
     mover.step(kept)
     world.run("INSERT INTO orders VALUES (1000, 1, 1), (1001, 2, 1)")
     with tick(world.dsn) as at:
-        mover.to(kept, Mode.WAL)
-        assert world.refresher.refresh(world.ids["kept"], tick=at).action == "DIFFERENTIAL"
-        assert world.refresher.refresh(world.ids["counts"], tick=at).action == "DIFFERENTIAL"
+        mover.to(kept, CaptureMode.WAL)
+        assert alone(world.refresher, world.ids["kept"], tick=at).action == "DIFFERENTIAL"
+        assert alone(world.refresher, world.ids["counts"], tick=at).action == "DIFFERENTIAL"
     assert all(found.equal for found in world.trickle.verify())
-    mover.to(kept, Mode.TRIGGER)
+    mover.to(kept, CaptureMode.TRIGGER)
 
 
 def test_all_members_see_one_version_of_a_stream_table_outside(world: World, spark: SparkSession) -> None:
@@ -85,7 +86,7 @@ def test_all_members_see_one_version_of_a_stream_table_outside(world: World, spa
     members = [world.ids["one"], world.ids["other"]]
     world.run("INSERT INTO orders VALUES (999, 1, 1)")
     with tick(world.dsn) as at:
-        world.refresher.refresh(world.ids["kept"], tick=at)
+        alone(world.refresher, world.ids["kept"], tick=at)
         with refreshed_amid(world, spark, "kept"):
             refresh_together(world.refresher, members, at)
     assert world.conn.execute("SELECT one.n, other.n FROM one, other").fetchall() == [(61, 61)]
@@ -115,7 +116,7 @@ def test_a_full_member_reads_no_later_version_than_the_others(world: World, spar
     members = [world.ids["counts"], world.ids["ranks"]]
     world.run("INSERT INTO orders VALUES (999, 1, 1)")
     with tick(world.dsn) as at:
-        world.refresher.refresh(world.ids["kept"], tick=at)
+        alone(world.refresher, world.ids["kept"], tick=at)
         with refreshed_amid(world, spark, "kept"):
             refresh_together(world.refresher, members, at)
     reasons = [each.reason or "" for each in world.trickle.history("ranks", 2)]
@@ -170,8 +171,8 @@ def test_every_operator_in_full_within_a_group(world: World, monkeypatch: pytest
         with tick(world.dsn) as at:
             world.run(*MEANWHILE)
             why = "to see it" if number != 1 else None
-            results = together.refresh(
-                world.refresher, {world.ids[name]: Asked("SCHEDULER", why) for name in names}, at
+            results = refresh_group(
+                world.refresher, {world.ids[name]: GroupMember("SCHEDULER", why) for name in names}, at
             )
             assert world.is_at(at)
             assert {name: world.differing(name, at) for name in names} == {name: [] for name in names}
@@ -274,7 +275,7 @@ def test_a_group_that_waits_for_the_decoder_in_vain_says_so_of_each(world: World
     world.create("amounts", "SELECT id, amount FROM orders")
     world.run("ALTER TABLE orders REPLICA IDENTITY FULL")
     source = table_of(world.conn, "orders").oid
-    mover.to(source, Mode.WAL)
+    mover.to(source, CaptureMode.WAL)
     mover.stop()
     world.run("UPDATE regions SET name = name || '!'", "UPDATE orders SET amount = amount + 1")
     hasty = Refresher(world.dsn, Settings(decoder_wait_timeout=1), world.refresher.session)
@@ -301,7 +302,7 @@ def refreshed_amid(world: World, spark: SparkSession, name: str) -> Iterator[Non
             done = True
             world.run("INSERT INTO orders VALUES (1000, 1, 1)")
             other = Refresher(world.dsn, Settings(), lambda: spark)
-            assert other.refresh(world.ids[name]).action == "DIFFERENTIAL"
+            assert alone(other, world.ids[name]).action == "DIFFERENTIAL"
             other.close()
 
     with pytest.MonkeyPatch.context() as patch:

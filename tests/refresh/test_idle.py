@@ -15,9 +15,9 @@ from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.config import Settings
 from pgtrickle.db import statement
 from pgtrickle.refresh import idle, tick
-from pgtrickle.refresh.lock import refresh_lock
+from pgtrickle.refresh.lock import refresh_locks
 from pgtrickle.refresh.prepared import Prepared
-from pgtrickle.refresh.run import Refresher
+from pgtrickle.refresh.refresher import Refresher
 
 
 class World:
@@ -134,7 +134,7 @@ def test_a_source_that_is_not_captured_is_not_quiet(world: World) -> None:
 
 def test_one_that_is_being_refreshed_is_left_alone(world: World) -> None:
     busy = world.streams()["other"]
-    with db.open_session(world.trickle.dsn) as another, refresh_lock(another, busy.pgt_id) as locked:
+    with db.open_session(world.trickle.dsn) as another, refresh_locks(another, [busy.pgt_id]) as locked:
         assert locked
         assert world.look() == (ALL, ALL)
         assert len(world.settled) == 2

@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 
 from pgtrickle import db
 from pgtrickle.api import Trickle
-from pgtrickle.refresh.plan import SMALL_CHANGES
+from pgtrickle.physical.table_facts import SMALL_CHANGES
 from tests.refresh.oracle import differing
 
 TOTALS = (

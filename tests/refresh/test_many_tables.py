@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from pgtrickle import db
 from pgtrickle.api import Trickle
-from pgtrickle.physical.outward import AT_ONCE
+from pgtrickle.physical.lookup_order import AT_ONCE
 from tests.refresh.reads import rows_read
 
 TABLES = AT_ONCE + 2

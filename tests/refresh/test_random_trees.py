@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pgtrickle import db, embedded
 from pgtrickle.delta.differentiate import differentiate
-from pgtrickle.delta.explain import plan
+from pgtrickle.delta.tree_text import plan
 from pgtrickle.query import render
 from pgtrickle.query.compile import compile_query
 from tests.conftest import fresh_database

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pgtrickle.model import Column, PgType
-from pgtrickle.refresh.reshape import Reshape, Stored, plan
+from pgtrickle.refresh.definition.reshape import Reshape, Stored, plan
 
 INT, TEXT, NUMERIC = PgType(23, "integer"), PgType(25, "text"), PgType(1700, "numeric")
 

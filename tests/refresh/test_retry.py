@@ -61,6 +61,7 @@ def in_a_task(said: str) -> PythonException:
         (EnvironmentProblem("no Java", code="PT510"), Kind.RETRY),
         (StateError("a refresh is under way", code="PT327"), Kind.RETRY),
         (StateError("rows were changed by hand", code="PT330"), Kind.SCHEMA),
+        (StateError("rows of the state were", code="PT331"), Kind.SCHEMA),
         (QueryError("column x does not exist", code="PT106"), Kind.PERMANENT),
         (Unsupported("not incremental"), Kind.PERMANENT),
     ],

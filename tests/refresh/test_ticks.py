@@ -19,12 +19,13 @@ from pgtrickle.catalog import reader as catalog
 from pgtrickle.config import Settings
 from pgtrickle.db import statement
 from pgtrickle.errors import StateError
-from pgtrickle.physical import facts, lower
-from pgtrickle.refresh import define, plan
+from pgtrickle.physical import lower_delta, table_facts
+from pgtrickle.refresh import plan
+from pgtrickle.refresh.definition import define
 from pgtrickle.refresh.tick import Tick
 from tests.conftest import fresh_database
 from tests.refresh.random_queries import TableDefinition, queries, schemas, statements
-from tests.refresh.stacked import World, orders, refresh_together, tick
+from tests.refresh.stacked import World, alone, orders, refresh_together, tick
 
 EXAMPLES = int(os.environ.get("PGTRICKLE_RANDOM_EXAMPLES", "6"))
 
@@ -109,7 +110,7 @@ def test_all_tables_are_of_one_snapshot_though_writers_go_on(world: World, toget
             if together:
                 results = refresh_together(world.refresher, [world.ids[name] for name in names], at)
             else:
-                results = {world.ids[n]: world.refresher.refresh(world.ids[n], tick=at) for n in names}
+                results = {world.ids[n]: alone(world.refresher, world.ids[n], tick=at) for n in names}
             assert {result.action for result in results.values()} <= {"DIFFERENTIAL", "NO_DATA"}
             assert world.is_at(at)
             assert {name: world.differing(name, at) for name in names} == {name: [] for name in names}
@@ -136,7 +137,7 @@ def test_a_refresh_that_commits_after_the_tick_began_is_not_overlooked(
 
         monkeypatch.setattr(failpoints, "reach", reach)
         world.trickle.refresh_stream_table("totals")
-        world.refresher.refresh(world.ids["totals"], tick=ticks[0])
+        alone(world.refresher, world.ids["totals"], tick=ticks[0])
     assert all(found.equal for found in world.trickle.verify("totals"))
 
 
@@ -150,7 +151,7 @@ def test_a_table_altered_since_the_tick_began_is_left_to_itself(world: World) ->
         world.run("INSERT INTO orders VALUES (700, 1, 77)", "UPDATE orders SET id = 701 WHERE id = 7")
         query = "SELECT id, amount FROM orders"
         define.redefine(world.conn, stream, settings=Settings(), reason="altered", query=query)
-        world.refresher.refresh(world.ids["altered"], tick=at)
+        alone(world.refresher, world.ids["altered"], tick=at)
     world.run("DELETE FROM orders WHERE id = 700")
     world.trickle.refresh_stream_table("altered")
     assert all(found.equal for found in world.trickle.verify("altered"))
@@ -162,7 +163,7 @@ def test_a_refresh_in_no_tick_has_nothing_to_divide(world: World) -> None:
     side = f"(SELECT g.region, g.total + r.id AS y FROM {grouped} AS g JOIN regions r ON r.id = g.region)"
     world.create("pairs", f"SELECT a.y, b.y AS z FROM {side} AS a JOIN {side} AS b ON a.region = b.region")
     world.run("INSERT INTO orders VALUES (999, 1, 1), (1000, 77, 5)", "INSERT INTO regions VALUES (77, 'x')")
-    assert world.refresher.refresh(world.ids["pairs"]).action == "DIFFERENTIAL"
+    assert alone(world.refresher, world.ids["pairs"]).action == "DIFFERENTIAL"
     assert all(found.equal for found in world.trickle.verify("pairs"))
 
 
@@ -173,14 +174,14 @@ def test_a_table_refreshed_by_hand_in_between_is_followed(world: World) -> None:
     world.run(*WINDOWS[1])
     with tick(world.dsn) as at:
         for name in names:
-            assert world.refresher.refresh(world.ids[name], tick=at).action == "DIFFERENTIAL"
+            assert alone(world.refresher, world.ids[name], tick=at).action == "DIFFERENTIAL"
         assert [world.differing(name, at) for name in names] == [[]] * len(names)
     world.run(*WINDOWS[2])
     with tick(world.dsn) as at:
         world.run(*MEANWHILE)
         world.trickle.refresh_stream_table("totals")
         for name in names:
-            world.refresher.refresh(world.ids[name], tick=at)
+            alone(world.refresher, world.ids[name], tick=at)
     assert all(found.equal for found in world.trickle.verify(*names))
 
 
@@ -214,8 +215,8 @@ def test_nothing_to_do_below_a_table_that_did_not_change(world: World) -> None:
     diamond(world)
     world.run("UPDATE regions SET name = name || '!'")
     with tick(world.dsn) as at:
-        assert world.refresher.refresh(world.ids["totals"], tick=at).action == "NO_DATA"
-        assert world.refresher.refresh(world.ids["pairs"], tick=at).action == "NO_DATA"
+        assert alone(world.refresher, world.ids["totals"], tick=at).action == "NO_DATA"
+        assert alone(world.refresher, world.ids["pairs"], tick=at).action == "NO_DATA"
 
 
 def test_a_full_table_in_a_group_sees_what_the_group_has_not_committed(world: World) -> None:
@@ -281,9 +282,9 @@ def test_stacks_are_of_one_snapshot(stack: Stack, playground: str, spark: SparkS
         admin.execute(statement(f"CREATE SCHEMA {schema}"))
         if stack.large:
             patch.setattr(plan, "SMALL_CHANGES", -1)
-            patch.setattr(lower, "LARGE_WINDOW", -1)
-            patch.setattr(facts, "_LOOKUP_SECONDS", 1e9)
-            patch.setattr(facts, "_SCAN_IN_SERVER_SECONDS", 1e9)
+            patch.setattr(lower_delta, "LARGE_WINDOW", -1)
+            patch.setattr(table_facts, "_LOOKUP_SECONDS", 1e9)
+            patch.setattr(table_facts, "_SCAN_IN_SERVER_SECONDS", 1e9)
         world = World(dsn, spark)
         try:
             world.run(*(table.ddl for table in stack.tables), *stack.rows)
@@ -309,7 +310,7 @@ def _play(world: World, window: Window, *, together: bool) -> None:
             assert "SKIP" not in {result.action for result in results.values()}
         else:
             for pgt_id in world.ids.values():
-                world.refresher.refresh(pgt_id, tick=at)
+                alone(world.refresher, pgt_id, tick=at)
         if world.is_at(at):
             assert {name: world.differing(name, at) for name in world.ids} == {name: [] for name in world.ids}
             return

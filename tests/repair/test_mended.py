@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgtrickle.capture import handover, slot, window
+from pgtrickle.capture import change_window, handover, slot
 from tests.ddl.place import Place
 
 QUERY = "SELECT v, count(*) AS n FROM t GROUP BY v"
@@ -26,7 +26,10 @@ def oid(there: Place) -> int:
 def is_told(there: Place) -> bool:
     """Whether the other stream table knows that changes of `t` may be missing."""
     stream = there.stream("st")
-    return stream.needs_reinit or window.pending(there.connection, [oid(there)], stream.frontier)[oid(there)].truncated
+    return (
+        stream.needs_reinit
+        or change_window.pending(there.connection, [oid(there)], stream.frontier)[oid(there)].truncated
+    )
 
 
 CAPTURE = {
@@ -60,7 +63,7 @@ def test_it_is_made_again(there: Place, what: str) -> None:
     assert mended.needs_reinit
     assert is_told(there) is (what in CAPTURE)
     there.run("INSERT INTO t VALUES (2, 2)")
-    assert window.pending(there.connection, [oid(there)], mended.frontier)[oid(there)].captured
+    assert change_window.pending(there.connection, [oid(there)], mended.frontier)[oid(there)].captured
     again = there.trickle.repair("sums", refresh=False)[0].outcome
     assert again == ("repaired" if what == "error" else "sound")  # it is in ERROR until it was refreshed
 

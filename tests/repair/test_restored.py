@@ -20,7 +20,7 @@ from pgtrickle.api import Trickle
 from pgtrickle.catalog.origin import NotHere
 from pgtrickle.errors import ServerError, StateError
 from pgtrickle.fence import Fence
-from pgtrickle.refresh.repair import Repair
+from pgtrickle.refresh.definition.repair import Repair
 from pgtrickle.scheduler.service import Controls, Service
 from tests.conftest import fresh_database
 from tests.ddl.place import NO_SPARK, Place

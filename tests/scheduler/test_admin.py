@@ -7,7 +7,7 @@ import pytest
 
 from pgtrickle import db
 from pgtrickle.api import Trickle
-from pgtrickle.scheduler.requests import carry_out
+from pgtrickle.scheduler.request_executor import carry_out
 from tests.scheduler.conftest import World, leading
 
 pytestmark = pytest.mark.parametrize("server", [18], indirect=True, ids=["pg18"])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.scheduler.attempts import Attempts
-from pgtrickle.scheduler.pace import LONGEST_OF_A_TABLE_S, pause_of_a_table
+from pgtrickle.scheduler.backoff import LONGEST_OF_A_TABLE_S, pause_of_a_table
 from pgtrickle.scheduler.staleness import alert, is_stale
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

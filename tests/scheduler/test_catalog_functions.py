@@ -18,8 +18,8 @@ from pgtrickle.config import Settings
 from pgtrickle.errors import StateError
 from pgtrickle.schedule import seconds
 from pgtrickle.scheduler import dag, diamonds, due
-from pgtrickle.scheduler.refreshes import Refreshes
-from pgtrickle.scheduler.requests import carry_out
+from pgtrickle.scheduler.refresh_loop import RefreshLoop
+from pgtrickle.scheduler.request_executor import carry_out
 
 
 @pytest.fixture
@@ -214,7 +214,7 @@ def test_the_next_run_of_a_cron_schedule_is_noted_by_the_service(database18: str
         trickle.create_stream_table("public.daily", "SELECT 1 AS one", schedule="0 4 * * *", initialize=False)
         conn.execute("UPDATE pgtrickle.pgt_stream_tables SET is_populated = true, data_timestamp = now()")
         assert trickle.status()[0].next_run is None, "no service has looked"
-        rounds = Refreshes(database18)
+        rounds = RefreshLoop(database18)
         rounds.round(Settings())
         rounds.close()
         (stream,) = trickle.status()

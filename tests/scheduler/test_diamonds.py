@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pgtrickle.config import Settings
 from pgtrickle.scheduler import diamonds
 from pgtrickle.scheduler.dag import Dag
-from pgtrickle.scheduler.diamonds import Group
+from pgtrickle.scheduler.diamonds import AtomicGroup
 from tests.scheduler.graphs import BASE, OTHER, acyclic, dag
 
 DIAMOND = ((1, BASE), (2, BASE), (3, 1), (3, 2))
@@ -31,7 +31,7 @@ def members(graph: Dag) -> list[tuple[int, ...]]:
 
 
 def test_a_plain_diamond() -> None:
-    assert diamonds.groups(dag(*DIAMOND), Settings()) == (Group((1, 2, 3), (3,), "atomic", "fastest"),)
+    assert diamonds.groups(dag(*DIAMOND), Settings()) == (AtomicGroup((1, 2, 3), (3,), "atomic", "fastest"),)
 
 
 @pytest.mark.parametrize(
@@ -63,14 +63,14 @@ def test_members(edges: list[tuple[int, int]], expected: list[tuple[int, ...]]) 
 def test_the_end_of_a_diamond_decides_and_the_slowest_wins() -> None:
     graph = dag(*DIAMOND, (4, 1), (4, 2))
     assert diamonds.groups(asking(graph, 3, policy="slowest"), Settings()) == (
-        Group((1, 2, 3, 4), (3, 4), "atomic", "slowest"),
+        AtomicGroup((1, 2, 3, 4), (3, 4), "atomic", "slowest"),
     )
     assert diamonds.groups(asking(graph, 3, consistency="none", policy="slowest"), Settings()) == (
-        Group((1, 2, 3), (3,), "none", "slowest"),
-        Group((1, 2, 4), (4,), "atomic", "fastest"),
+        AtomicGroup((1, 2, 3), (3,), "none", "slowest"),
+        AtomicGroup((1, 2, 4), (4,), "atomic", "fastest"),
     )
     quiet = Settings(diamond_consistency="none", diamond_schedule_policy="slowest")
-    assert diamonds.groups(dag(*DIAMOND), quiet) == (Group((1, 2, 3), (3,), "none", "slowest"),)
+    assert diamonds.groups(dag(*DIAMOND), quiet) == (AtomicGroup((1, 2, 3), (3,), "none", "slowest"),)
     assert diamonds.groups(asking(dag(*DIAMOND), consistency="atomic", policy="fastest"), quiet)[0].atomic
 
 

@@ -17,14 +17,14 @@ from pgtrickle.catalog.install import install
 from pgtrickle.config import Settings
 from pgtrickle.db import Connection
 from pgtrickle.errors import ServerError
-from pgtrickle.refresh.run import Refresher
-from pgtrickle.scheduler.crew import Crew
-from pgtrickle.scheduler.desk import Desk
+from pgtrickle.refresh.refresher import Refresher
 from pgtrickle.scheduler.diamonds import Unit
 from pgtrickle.scheduler.heartbeat import Activity, Busy, Loop, report
-from pgtrickle.scheduler.refreshes import Refreshes
-from pgtrickle.scheduler.rounds import Rounds
+from pgtrickle.scheduler.loop_thread import LoopThread
+from pgtrickle.scheduler.refresh_loop import RefreshLoop
+from pgtrickle.scheduler.request_loop import RequestLoop
 from pgtrickle.scheduler.service import Controls, Service
+from pgtrickle.scheduler.worker_pool import WorkerPool
 from tests.conftest import fresh_database
 from tests.scheduler.conftest import leading
 
@@ -56,7 +56,7 @@ def test_a_refresher_says_what_it_is_at() -> None:
         assert go_on.wait(10)
         return 1
 
-    crew: Crew[int] = Crew(lambda: Refresher("", Settings(), lambda: None))  # type: ignore[arg-type,return-value]
+    crew: WorkerPool[int] = WorkerPool(lambda: Refresher("", Settings(), lambda: None))  # type: ignore[arg-type,return-value]
     units: TopologicalSorter[Unit] = TopologicalSorter({(7, 8): []})
     units.prepare()
     caller = threading.Thread(target=crew.work, args=(units, 1, task, lambda _: True, lambda _: None))
@@ -81,7 +81,7 @@ def test_a_round_says_which_tables_it_is_refreshing(database18: str) -> None:
             "UPDATE pgtrickle.pgt_stream_tables"
             " SET is_populated = true, status = 'ACTIVE', data_timestamp = '2020-01-01'"
         )
-        refreshes = Refreshes(database18)
+        refreshes = RefreshLoop(database18)
         with other.transaction():
             other.execute("LOCK TABLE t")
             round_ = threading.Thread(target=refreshes.round, args=(Settings(),))
@@ -107,8 +107,8 @@ def serving(dsn: str) -> Iterator[Controls]:
     controls = Controls()
     service = Service(
         dsn,
-        refreshes=lambda fence: Refreshes(dsn, fence),
-        requests=lambda fence: Desk(dsn, lambda _: Trickle(dsn), fence),
+        refreshes=lambda fence: RefreshLoop(dsn, fence),
+        requests=lambda fence: RequestLoop(dsn, lambda _: Trickle(dsn), fence),
         controls=controls,
     )
     thread = threading.Thread(target=service.run, daemon=True)
@@ -236,7 +236,7 @@ def test_a_round_that_pauses_after_failures_is_not_stuck() -> None:
     def fail(_settings: Settings) -> bool:
         raise ServerError("no")
 
-    rounds = Rounds("failing", fail, Settings(scheduler_interval_ms=10))
+    rounds = LoopThread("failing", fail, Settings(scheduler_interval_ms=10))
     until(lambda: rounds.loop(Activity()).interval_s >= 0.5, lambda: rounds.loop(Activity()))
     rounds.stop()
     assert rounds.join(5)

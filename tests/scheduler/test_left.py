@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from pgtrickle import db
 from pgtrickle.api import Trickle, connect
 from pgtrickle.config import Settings
-from pgtrickle.scheduler import refreshes as module
-from pgtrickle.scheduler.refreshes import Refreshes
+from pgtrickle.scheduler import refresh_loop as module
+from pgtrickle.scheduler.refresh_loop import RefreshLoop
 
 
 @dataclass
@@ -22,7 +22,7 @@ class World:
 
     conn: db.Connection
     trickle: Trickle
-    rounds: Refreshes
+    rounds: RefreshLoop
 
     def round(self) -> bool:
         time.sleep(1.1)  # all are due
@@ -39,9 +39,9 @@ class World:
 
 @pytest.fixture
 def world(database18: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    monkeypatch.setattr(Refreshes, "_session", lambda self: spark)
+    monkeypatch.setattr(RefreshLoop, "_session", lambda self: spark)
     with db.open_session(database18) as conn, connect(database18, spark=spark) as trickle:
-        rounds = Refreshes(database18)
+        rounds = RefreshLoop(database18)
         conn.execute("CREATE TABLE t (id int PRIMARY KEY, v int)")
         conn.execute("INSERT INTO t SELECT g, g FROM generate_series(1, 20) g")
         yield World(conn, trickle, rounds)

@@ -18,9 +18,9 @@ from pgtrickle.api import Trickle, connect
 from pgtrickle.config import Settings
 from pgtrickle.db import statement
 from pgtrickle.errors import StateError
-from pgtrickle.refresh.account import OTHER_GROUP
-from pgtrickle.scheduler import requests
-from pgtrickle.scheduler.refreshes import Refreshes
+from pgtrickle.refresh.refresh_record import OTHER_GROUP
+from pgtrickle.scheduler import request_executor
+from pgtrickle.scheduler.refresh_loop import RefreshLoop
 
 STEADY = Settings(differential_max_change_ratio=100)
 QUERIES = {
@@ -78,7 +78,7 @@ class World:
     dsn: str
     conn: db.Connection
     trickle: Trickle
-    rounds: Refreshes
+    rounds: RefreshLoop
     reader: Reader
     version: int = 1
 
@@ -123,9 +123,9 @@ class World:
 
 @pytest.fixture
 def world(database18: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    monkeypatch.setattr(Refreshes, "_session", lambda self: spark)
+    monkeypatch.setattr(RefreshLoop, "_session", lambda self: spark)
     with db.open_session(database18) as conn, connect(database18, spark=spark) as trickle:
-        made = World(database18, conn, trickle, Refreshes(database18), Reader(database18))
+        made = World(database18, conn, trickle, RefreshLoop(database18), Reader(database18))
         made.run(
             "CREATE TABLE base (id int PRIMARY KEY, n int, version int)",
             "INSERT INTO base SELECT g, g, 1 FROM generate_series(1, 20) g",
@@ -296,7 +296,7 @@ def test_a_new_member_whose_group_is_suspended_is_not_created(world: World) -> N
     assert refused.value.code == "PT347"
     assert "d" not in {each.pgt_name for each in world.trickle.status()}
     world.run(f"SELECT pgtrickle.create_stream_table('d', $$ {QUERIES['d']} $$, diamond_consistency => 'none')")
-    assert requests.carry_out(world.trickle.connection, world.trickle) == 1
+    assert request_executor.carry_out(world.trickle.connection, world.trickle) == 1
     assert db.scalar(world.conn, "SELECT state FROM pgtrickle.pgt_requests") == "DONE"
 
 
@@ -390,7 +390,7 @@ def test_nothing_is_committed_if_it_does_not_come_to_rest(world: World, monkeypa
         world.round()
     assert world.conn.execute(statement(VERSIONS)).fetchall() == [(world.version - 1,)]
     (last,) = world.trickle.history("c", 1)
-    assert (last.status, last.reason) == ("SKIPPED", "tried 3 times: it was refreshed or altered since the tick began")
+    assert (last.status, last.reason) == ("SKIPPED", "tried 5 times: it was refreshed or altered since the tick began")
     with world.reader.looking():
         world.round()
     world.check()

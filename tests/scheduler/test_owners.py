@@ -19,10 +19,10 @@ from pgtrickle.config import Settings
 from pgtrickle.db import Connection
 from pgtrickle.errors import Error, ServerError
 from pgtrickle.model import Table
-from pgtrickle.refresh import define
-from pgtrickle.scheduler import requests
-from pgtrickle.scheduler.refreshes import Refreshes
-from pgtrickle.scheduler.steering import Steering
+from pgtrickle.refresh.definition import define
+from pgtrickle.scheduler import request_executor
+from pgtrickle.scheduler.capture_loop import CaptureLoop
+from pgtrickle.scheduler.refresh_loop import RefreshLoop
 from tests.scheduler.conftest import World, leading
 
 pytestmark = pytest.mark.parametrize("server", [18], indirect=True, ids=["pg18"])
@@ -148,13 +148,13 @@ def test_a_superusers_service_leaves_her_table_and_her_requests_alone(trap: Trap
             eve.execute(db.statement(f"SELECT pgtrickle.{call}"))
     trap.as_eve("TRUNCATE {eve}.caught")  # checking her query ran her code, in her own session
     before = trickle.status(trap.name)
-    service, steering = Refreshes(world.dsn), Steering(world.dsn)
+    service, steering = RefreshLoop(world.dsn), CaptureLoop(world.dsn)
     try:
         with leading(world.dsn):
             for _ in range(2):
                 service.round(Settings())
                 steering.round(Settings())
-                assert requests.carry_out(trickle.connection, trickle) == 0
+                assert request_executor.carry_out(trickle.connection, trickle) == 0
             problems = world.admin.execute("SELECT detail FROM pgtrickle.health_check() WHERE check_name = 'service'")
             unserved = f"no running service serves the role {world.eve}, which owns {trap.name}"
             assert problems.fetchall() == [(f"{unserved}: pgtrickle run with its login",)]

@@ -12,13 +12,13 @@ from pgtrickle import db
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.config import Settings
 from pgtrickle.db import Connection
-from pgtrickle.scheduler.refreshes import Refreshes
+from pgtrickle.scheduler.refresh_loop import RefreshLoop
 
 NONSENSE = ["99999999999999999999d", "5000000000d", "9" * 5000 + "d", "soon", "", "0 0 31 2 *", "R * * * *", "-1s"]
 
 
 @pytest.fixture
-def rounds(database18: str) -> Iterator[tuple[Connection, Refreshes]]:
+def rounds(database18: str) -> Iterator[tuple[Connection, RefreshLoop]]:
     """Tables `good` and `bad`, populated by word alone: with nothing to do, no Spark is needed."""
     with pgtrickle.connect(database18) as api, db.open_session(database18) as conn:
         conn.execute("CREATE TABLE t (id int PRIMARY KEY)")
@@ -29,7 +29,7 @@ def rounds(database18: str) -> Iterator[tuple[Connection, Refreshes]]:
             "UPDATE pgtrickle.pgt_stream_tables SET is_populated = true, status = 'ACTIVE',"
             " data_timestamp = now() - interval '1 day', frontier = pg_current_snapshot()"
         )
-        refreshes = Refreshes(database18)
+        refreshes = RefreshLoop(database18)
         yield conn, refreshes
         refreshes.close()
 
@@ -38,7 +38,7 @@ def _table(conn: Connection, name: str) -> catalog.StreamTable:
     return catalog.resolve(conn, name)
 
 
-def _moves_on(conn: Connection, refreshes: Refreshes) -> None:
+def _moves_on(conn: Connection, refreshes: RefreshLoop) -> None:
     """A round in which the good table is found up to date, whatever becomes of the other."""
     conn.execute("UPDATE pgtrickle.pgt_stream_tables SET data_timestamp = now() - interval '1 day'")
     refreshes.round(Settings())
@@ -48,7 +48,7 @@ def _moves_on(conn: Connection, refreshes: Refreshes) -> None:
     ).fetchone() == (True,)
 
 
-def test_a_schedule_that_makes_no_sense_stops_its_own_table_alone(rounds: tuple[Connection, Refreshes]) -> None:
+def test_a_schedule_that_makes_no_sense_stops_its_own_table_alone(rounds: tuple[Connection, RefreshLoop]) -> None:
     conn, refreshes = rounds
     for schedule in NONSENSE:
         conn.execute("UPDATE pgtrickle.pgt_stream_tables SET schedule = %s WHERE pgt_name = 'bad'", (schedule,))
@@ -64,7 +64,7 @@ def test_a_schedule_that_makes_no_sense_stops_its_own_table_alone(rounds: tuple[
     assert (_table(conn, "bad").status, _table(conn, "bad").last_error) == ("ACTIVE", None)
 
 
-def test_a_row_that_someone_holds_is_not_waited_for(rounds: tuple[Connection, Refreshes], database18: str) -> None:
+def test_a_row_that_someone_holds_is_not_waited_for(rounds: tuple[Connection, RefreshLoop], database18: str) -> None:
     conn, refreshes = rounds
     conn.execute("UPDATE pgtrickle.pgt_stream_tables SET schedule = 'soon' WHERE pgt_name = 'bad'")
     with db.open_session(database18) as other, other.transaction():
@@ -75,14 +75,14 @@ def test_a_row_that_someone_holds_is_not_waited_for(rounds: tuple[Connection, Re
     assert _table(conn, "bad").status == "ERROR"
 
 
-def test_times_beyond_all_bounds_are_refused(rounds: tuple[Connection, Refreshes]) -> None:
+def test_times_beyond_all_bounds_are_refused(rounds: tuple[Connection, RefreshLoop]) -> None:
     conn, _ = rounds
     for moment in ("infinity", "-infinity", "0044-03-15 BC", "20000-01-01"):
         with pytest.raises(psycopg.errors.CheckViolation):
             conn.execute("UPDATE pgtrickle.pgt_stream_tables SET data_timestamp = %s WHERE pgt_name = 'bad'", (moment,))
 
 
-def test_a_buffer_dropped_by_hand_stops_no_other_table(rounds: tuple[Connection, Refreshes]) -> None:
+def test_a_buffer_dropped_by_hand_stops_no_other_table(rounds: tuple[Connection, RefreshLoop]) -> None:
     conn, refreshes = rounds
     _moves_on(conn, refreshes)
     conn.execute("UPDATE pgtrickle.pgt_stream_tables SET frontier = pg_current_snapshot()")

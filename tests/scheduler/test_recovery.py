@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pgtrickle import db
 from pgtrickle.api import connect
-from pgtrickle.refresh.lock import refresh_lock
+from pgtrickle.refresh.lock import refresh_locks
 from pgtrickle.scheduler.recovery import Recovered, recover
 
 
@@ -21,7 +21,7 @@ def test_what_is_under_way_is_left_alone_until_it_is_not(database18: str) -> Non
         conn.execute("INSERT INTO pgtrickle.pgt_scheduler_jobs (tick, members) VALUES (now(), %s)", ([ids["dead"]],))
         for name in ids:
             conn.execute(db.statement(f"CREATE TABLE pgtrickle_state.stage_{ids[name]}_0a ()"))
-        with refresh_lock(other, ids["alive"]):
+        with refresh_locks(other, [ids["alive"]]):
             assert recover(conn) == Recovered(1, 1, (f"stage_{ids['dead']}_0a",), (ids["alive"],))
             assert recover(conn) == Recovered(busy=(ids["alive"],))
         assert recover(conn) == Recovered(1, 0, (f"stage_{ids['alive']}_0a",))

@@ -14,9 +14,9 @@ from pgtrickle.db import Connection
 from pgtrickle.errors import StateError
 from pgtrickle.fence import Fence, LeaseLost
 from pgtrickle.refresh.decide import Action
-from pgtrickle.refresh.repair import Repair
+from pgtrickle.refresh.definition.repair import Repair
 from pgtrickle.refresh.result import RefreshResult
-from pgtrickle.scheduler.requests import MOST_ATTEMPTS, carry_out, waiting
+from pgtrickle.scheduler.request_executor import MOST_ATTEMPTS, carry_out, waiting
 from tests.scheduler.conftest import World, leading
 
 

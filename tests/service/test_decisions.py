@@ -16,9 +16,9 @@ from pgtrickle.capture.sink import TakenOver
 from pgtrickle.config import Settings
 from pgtrickle.errors import ServerError
 from pgtrickle.scheduler.alerts import CALM, Levels, Measures, alerts, past
-from pgtrickle.scheduler.decoding import LIMITS, STEADY_S, Failure, Record, classify
+from pgtrickle.scheduler.backoff import LONGEST_S, pause_after
+from pgtrickle.scheduler.decoding import LIMITS, STEADY_S, DecodingRecord, Failure, classify
 from pgtrickle.scheduler.events import JsonLines
-from pgtrickle.scheduler.pace import LONGEST_S, pause_after
 
 MB = 1 << 20
 
@@ -64,7 +64,7 @@ def test_what_an_end_of_the_decoder_means(error: BaseException, meaning: Failure
 
 @given(st.lists(st.sampled_from(Failure), max_size=60))
 def test_a_decoder_fails_for_good_by_repeats_of_a_kind(ends: list[Failure]) -> None:
-    record = Record()
+    record = DecodingRecord()
     for end in ends:
         record = record.after(end, lasted_s=0.1)
     assert record.failed == any(ends.count(kind) >= limit for kind, limit in LIMITS.items())
@@ -72,9 +72,9 @@ def test_a_decoder_fails_for_good_by_repeats_of_a_kind(ends: list[Failure]) -> N
 
 
 def test_a_run_that_lasted_makes_failures_before_it_forgotten() -> None:
-    record = Record().after(Failure.LASTING, 0).after(Failure.LASTING, 0)
+    record = DecodingRecord().after(Failure.LASTING, 0).after(Failure.LASTING, 0)
     assert record.after(Failure.LASTING, 0).failed
-    assert record.after(Failure.LASTING, STEADY_S) == Record(lasting=1)
+    assert record.after(Failure.LASTING, STEADY_S) == DecodingRecord(lasting=1)
 
 
 def lag(megabytes: float, rows: int = 0) -> Measures:

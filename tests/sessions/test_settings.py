@@ -17,11 +17,11 @@ from pyspark.sql import SparkSession
 from pgtrickle import db
 from pgtrickle.answers import STORED
 from pgtrickle.api import Trickle
-from pgtrickle.capture.modes import Mode
+from pgtrickle.capture.modes import CaptureMode
 from pgtrickle.catalog import reader
 from pgtrickle.catalog.install import MIGRATIONS, install
 from pgtrickle.errors import QueryError, SessionWarning, StateError
-from pgtrickle.scheduler import requests
+from pgtrickle.scheduler import request_executor
 from tests.wal.moving import moving
 
 AT_CREATION = {
@@ -150,7 +150,7 @@ def test_what_is_set_later_changes_nothing(database18: str, spark: SparkSession)
             equal(database18)
             assert [found for found in trickle.verify() if not found.equal] == []
     with moving(database18) as mover, Trickle(database18, spark=spark) as trickle:
-        mover.to(int(str(db.scalar(mover.conn, "SELECT 'public.events'::regclass::oid"))), Mode.WAL)
+        mover.to(int(str(db.scalar(mover.conn, "SELECT 'public.events'::regclass::oid"))), CaptureMode.WAL)
         write(database18, len(LATER) + 1)
         refresh(trickle)
         equal(database18)
@@ -208,7 +208,7 @@ def test_a_request_is_carried_out_with_what_the_session_had_that_made_it(databas
         user.execute(
             "SELECT pgtrickle.create_stream_table('st', 'SELECT id, at::text AS a FROM t', initialize => false)"
         )
-        assert requests.carry_out(trickle.connection, trickle) == 1
+        assert request_executor.carry_out(trickle.connection, trickle) == 1
         request = user.execute("SELECT state, error, result -> 'notes' FROM pgtrickle.pgt_requests").fetchone()
         assert request is not None
         assert request[:2] == ("DONE", None)

@@ -12,11 +12,11 @@ from pyspark.sql import SparkSession
 
 from pgtrickle import db
 from pgtrickle.api import Trickle
-from pgtrickle.capture.modes import Mode
+from pgtrickle.capture.modes import CaptureMode
 from pgtrickle.catalog.install import install, uninstall
 from pgtrickle.config import Settings
-from pgtrickle.scheduler import requests
-from pgtrickle.scheduler.steering import Steering
+from pgtrickle.scheduler import request_executor
+from pgtrickle.scheduler.capture_loop import CaptureLoop
 from tests.sessions.traps import set_traps, sprung
 from tests.wal.moving import moving
 
@@ -106,7 +106,7 @@ def _refreshed(trickle: Trickle) -> None:
 def _by_request(user: psycopg.Connection, admin: db.Connection, trickle: Trickle) -> None:
     """What SQL callers do, under their path, and the service for them."""
     user.execute("SELECT pgtrickle.create_stream_table('shop.asked', 'SELECT id FROM shop.orders')")
-    assert requests.carry_out(trickle.connection, trickle) == 1
+    assert request_executor.carry_out(trickle.connection, trickle) == 1
     user.execute("CALL pgtrickle.wait_for(1)")
     for call in (
         "alter_stream_table('shop.asked', query => 'SELECT id, kind FROM shop.orders', schedule => '5m')",
@@ -133,7 +133,7 @@ def _by_request(user: psycopg.Connection, admin: db.Connection, trickle: Trickle
         user.execute(f"SELECT * FROM pgtrickle.{call}")
     user.execute("ALTER TABLE shop.orders ADD COLUMN more pg_catalog.int4")  # the event triggers
     user.execute("SELECT pgtrickle.drop_stream_table('shop.asked')")
-    assert requests.carry_out(trickle.connection, trickle) == 3
+    assert request_executor.carry_out(trickle.connection, trickle) == 3
     states = admin.execute("SELECT state, error FROM pgtrickle.pgt_requests").fetchall()
     assert {state for state, _ in states} == {"DONE"}, states
 
@@ -142,14 +142,14 @@ def _by_wal(user: psycopg.Connection, trickle: Trickle) -> None:
     """Capture from the WAL, and back: decoder, handover and steering."""
     with moving(trickle.dsn) as mover:
         oid = int(str(db.scalar(mover.conn, "SELECT 'shop.orders'::regclass::oid")))
-        mover.to(oid, Mode.WAL)
+        mover.to(oid, CaptureMode.WAL)
         _change(user, 20)
         _refreshed(trickle)
-        mover.to(oid, Mode.TRIGGER)
+        mover.to(oid, CaptureMode.TRIGGER)
         _change(user, 30)
         _refreshed(trickle)
         assert mover.failures == []
-    steering = Steering(trickle.dsn)
+    steering = CaptureLoop(trickle.dsn)
     try:
         steering.round(Settings(cdc_mode="trigger"))
     finally:

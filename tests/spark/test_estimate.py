@@ -8,11 +8,11 @@ from tests.delta.trees import TABLES, Names, call, grouped, joined, left_joined,
 
 from pgtrickle.delta.differentiate import differentiate
 from pgtrickle.physical.estimate import delta_rows
-from pgtrickle.physical.facts import ROWS_PER_UNKNOWN_VALUE, Facts, TableFacts
+from pgtrickle.physical.table_facts import ROWS_PER_UNKNOWN_VALUE, TableFacts, TableFactsMap
 from pgtrickle.query.operators import MatchKind, Operator
 
 A, B, C = TABLES
-FACTS = Facts(
+FACTS = TableFactsMap(
     tables={A.oid: TableFacts(100.0), B.oid: TableFacts(5_000.0, {"x": 40.0}), C.oid: TableFacts(7.0)},
     changes={A.oid: 3},
 )

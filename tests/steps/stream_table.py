@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from pgtrickle import db
 from pgtrickle.api import Trickle
+from pgtrickle.refresh.dry_run import NoRun, dry_run
 from tests.steps.parser import Step, StepFile
 from tests.steps.runner import ZSet
 from tests.steps.sources import Sources
@@ -37,15 +38,28 @@ class OnTable:
         assert self.sources is not None
         assert self.trickle is not None
         self.sources.apply(step)
+        is_last = step is self.sources.file.steps[-1] or step not in self.sources.file.steps
+        foretold = self._foretold() if self.spark is None and is_last else None
         result = self.trickle.refresh_stream_table("stream")
         assert result.action in {"DIFFERENTIAL", "NO_DATA"}, result
         old, self.kept = self.kept, self.contents()
         delta = Counter(self.kept)
         delta.subtract(old)
+        assert foretold is None or foretold == Counter({row: weight for row, weight in delta.items() if weight})
         assert result.rows_inserted >= sum(weight for weight in delta.values() if weight > 0), result
         if step is self.sources.file.steps[-1]:  # where the story has come to; the way back ends where it began
             assert all(found.equal and found.compared_with == "its snapshot" for found in self.trickle.verify("stream"))
         return delta
+
+    def _foretold(self) -> ZSet:
+        """What a dry run in one session says that the refresh will change."""
+        assert self.trickle is not None
+        (stream,) = self.trickle.status("stream")
+        with dry_run(self.trickle._refresher, stream.pgt_id) as found:
+            if isinstance(found, NoRun):
+                return Counter()
+            rows = found.session.execute(db.statement(found.result)).fetchall()
+        return Counter({row[:-1]: int(str(row[-1])) for row in rows})
 
     def contents(self) -> ZSet:
         return Counter(self.connection.execute("SELECT * FROM stream").fetchall())

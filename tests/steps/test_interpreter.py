@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from pgtrickle.delta.differentiate import differentiate
-from pgtrickle.delta.explain import plan
+from pgtrickle.delta.tree_text import plan
 from pgtrickle.query.compile import compile_query
 from pgtrickle.query.operators import Operator, walk
 from tests.delta.interpreter import Moment, TableWindow, ZSet, add, evaluate

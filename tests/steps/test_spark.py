@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pgtrickle import embedded
-from pgtrickle.physical import facts, lower
+from pgtrickle.physical import lower_delta, table_facts
 from pgtrickle.refresh import plan
 from tests.conftest import fresh_database
 from tests.steps.parser import read
@@ -72,9 +72,9 @@ DISTRIBUTED = {
 def test_distributed(path: Path, database_of_steps: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing counts as small, and no lookup as cheap: tasks read, Spark joins where it can, tasks land."""
     monkeypatch.setattr(plan, "SMALL_CHANGES", -1)
-    monkeypatch.setattr(lower, "LARGE_WINDOW", -1)
-    monkeypatch.setattr(facts, "_LOOKUP_SECONDS", 1e9)
-    monkeypatch.setattr(facts, "_SCAN_IN_SERVER_SECONDS", 1e9)
+    monkeypatch.setattr(lower_delta, "LARGE_WINDOW", -1)
+    monkeypatch.setattr(table_facts, "_LOOKUP_SECONDS", 1e9)
+    monkeypatch.setattr(table_facts, "_SCAN_IN_SERVER_SECONDS", 1e9)
     tell(path, database_of_steps, spark)
 
 
@@ -84,13 +84,13 @@ USED_OFTEN = [path for path in paths() if name(path).startswith("subqueries/cte_
 @pytest.mark.parametrize("path", USED_OFTEN, ids=name)
 def test_unshared(path: Path, database_of_steps: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every delta counts as large: each use of a WITH query has its own."""
-    monkeypatch.setattr(lower, "SHARED_ROWS", 0)
+    monkeypatch.setattr(lower_delta, "SHARED_ROWS", 0)
     tell(path, database_of_steps, spark)
 
 
 @pytest.mark.parametrize("path", [path for path in paths() if name(path).startswith("joins/")], ids=name)
 def test_by_key(path: Path, database_of_steps: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing counts as so small that it is read whole, and two tables as too many for PostgreSQL to put in order."""
-    monkeypatch.setattr(facts, "_SCAN_IN_SERVER_SECONDS", 1e9)
-    monkeypatch.setattr(lower, "AT_ONCE", 1)
+    monkeypatch.setattr(table_facts, "_SCAN_IN_SERVER_SECONDS", 1e9)
+    monkeypatch.setattr(lower_delta, "AT_ONCE", 1)
     tell(path, database_of_steps, spark)

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 from hypothesis import HealthCheck, given, note, settings
 
-from pgtrickle.delta.explain import plan
+from pgtrickle.delta.tree_text import plan
 from pgtrickle.query.operators import Operator, Scan
 from pgtrickle.query.render import select
 from tests.delta.interpreter import Moment, World, evaluate

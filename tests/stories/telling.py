@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pgtrickle import db
 from pgtrickle.api import Trickle
 from pgtrickle.capture import eligibility
-from pgtrickle.capture.modes import Mode
+from pgtrickle.capture.modes import CaptureMode
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog.reader import HistoryRow, StreamTable
 from pgtrickle.db import Connection, statement
@@ -78,7 +78,7 @@ class Story:
             ):
                 self.run(f"ALTER TABLE {part} REPLICA IDENTITY FULL")
             if eligibility.check(self.connection, source.source_relid, source.columns_used).eligible:
-                self.mover.to(source.source_relid, Mode.WAL)
+                self.mover.to(source.source_relid, CaptureMode.WAL)
 
     def check(self, name: str, action: str = INCREMENTAL) -> RefreshResult:
         """Refreshes the table, which must take this action, and be what PostgreSQL answers."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pgtrickle.apply.merge import Storage
 from pgtrickle.errors import StateError
 from pgtrickle.postgres import aggregate
+from pgtrickle.postgres.statements.result import Storage
 from tests.stories.telling import Story
 
 

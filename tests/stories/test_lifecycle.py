@@ -13,7 +13,7 @@ from pgtrickle import db, failpoints
 from pgtrickle.api import Trickle
 from pgtrickle.catalog.install import uninstall
 from pgtrickle.errors import Error, QueryError, ServerError, StateError, Unsupported, UsageError
-from pgtrickle.refresh.lock import refresh_lock
+from pgtrickle.refresh.lock import refresh_locks
 from tests.stories.telling import TOTALS, Story, telling
 
 
@@ -241,7 +241,7 @@ def test_suspended_by_hand(told: Story) -> None:
 def test_a_second_refresh_at_the_same_time_is_skipped(told: Story) -> None:
     told.create("totals", TOTALS)
     told.run("INSERT INTO t VALUES (30, 'k1', 1)")
-    with told.session() as other, refresh_lock(other, told.stream("totals").pgt_id):
+    with told.session() as other, refresh_locks(other, [told.stream("totals").pgt_id]):
         result = told.trickle.refresh_stream_table("totals")
         assert (result.action, result.reason) == ("SKIP", "another refresh of the table is under way")
         assert told.last("totals").status == "SKIPPED"

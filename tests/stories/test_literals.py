@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgtrickle.physical import facts, lower
+from pgtrickle.physical import lower_delta, table_facts
 from pgtrickle.refresh import plan
 from tests.stories.telling import Story
 
@@ -60,9 +60,9 @@ def rows(numbers: range) -> str:
 def by_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing counts as small, and no lookup as cheap: tasks read shares of tables and buffers."""
     monkeypatch.setattr(plan, "SMALL_CHANGES", -1)
-    monkeypatch.setattr(lower, "LARGE_WINDOW", -1)
-    monkeypatch.setattr(facts, "_LOOKUP_SECONDS", 1e9)
-    monkeypatch.setattr(facts, "_SCAN_IN_SERVER_SECONDS", 1e9)
+    monkeypatch.setattr(lower_delta, "LARGE_WINDOW", -1)
+    monkeypatch.setattr(table_facts, "_LOOKUP_SECONDS", 1e9)
+    monkeypatch.setattr(table_facts, "_SCAN_IN_SERVER_SECONDS", 1e9)
 
 
 @pytest.mark.parametrize("path", ["short", "tasks"])

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pgtrickle.api import Trickle
-from pgtrickle.refresh.verify import Verification
+from pgtrickle.refresh.verification.verify import Verification
 from tests.stories.telling import Story, telling
 from tests.wal.moving import moving
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pgtrickle import db
 from pgtrickle.api import Trickle
 from pgtrickle.errors import StateError
-from pgtrickle.physical import facts
+from pgtrickle.physical import table_facts
 from pgtrickle.refresh import plan
 from tests.refresh.oracle import differing
 
@@ -109,8 +109,8 @@ def test_a_computed_nan_can_be_deleted(database18: str, spark: SparkSession) -> 
 def test_a_union_of_aggregates_is_never_scanned_for_a_delta(
     database18: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(facts, "_LOOKUP_SECONDS", 1e9)
-    monkeypatch.setattr(facts, "_SCAN_IN_SERVER_SECONDS", 1e9)
+    monkeypatch.setattr(table_facts, "_LOOKUP_SECONDS", 1e9)
+    monkeypatch.setattr(table_facts, "_SCAN_IN_SERVER_SECONDS", 1e9)
     query = (
         "SELECT t.k, u.n FROM t JOIN (SELECT k, count(*) AS n FROM a GROUP BY k"
         " UNION ALL SELECT k, count(*) FROM b GROUP BY k) u ON u.k = t.k"
@@ -216,6 +216,19 @@ def test_a_table_that_is_not_as_its_state_has_it_is_computed_anew(database18: st
             connection.execute("INSERT INTO r VALUES (10, 1, 1), (11, 1, 1.0)")
             connection.execute("UPDATE t SET k = k")
         with pytest.raises(StateError, match="PT330"):
+            trickle.refresh_stream_table("x")
+        assert trickle.refresh_stream_table("x").action == "REINITIALIZE"
+        assert differing(connection, "x", query) == []
+
+
+def test_state_that_somebody_changed_is_made_anew(database18: str, spark: SparkSession) -> None:
+    query = "SELECT k, count(*) AS n FROM t GROUP BY k"
+    with db.open_session(database18) as connection, Trickle(database18, spark=spark) as trickle:
+        connection.execute("CREATE TABLE t AS SELECT g AS id, g % 3 AS k FROM generate_series(1, 9) AS g")
+        trickle.create_stream_table("x", query, refresh_mode="DIFFERENTIAL")
+        connection.execute("UPDATE pgtrickle_state.s_1_1 SET n = 1")
+        connection.execute("DELETE FROM t WHERE k = 0")
+        with pytest.raises(StateError, match="PT331"):
             trickle.refresh_stream_table("x")
         assert trickle.refresh_stream_table("x").action == "REINITIALIZE"
         assert differing(connection, "x", query) == []

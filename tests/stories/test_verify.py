@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from pgtrickle.query.analysis import Analysis
-from pgtrickle.query.analyze import analyze
-from pgtrickle.query.bench import Describe
-from pgtrickle.query.build import build
+from pgtrickle.query.analyse.analysis import Analysis
+from pgtrickle.query.analyse.analyze import analyze
+from pgtrickle.query.builder.build import build
+from pgtrickle.query.builder.column_factory import Describe
 from pgtrickle.query.operators import Operator
-from pgtrickle.refresh.verify import AFTER_REFRESH, AT_ITS_SNAPSHOT, AT_PRESENT, Verification
+from pgtrickle.refresh.verification.verify import AFTER_REFRESH, AT_ITS_SNAPSHOT, AT_PRESENT, Verification
 from tests.stories.telling import TOTALS, Story
 
 

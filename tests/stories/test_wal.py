@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from pgtrickle.api import Trickle
 from pgtrickle.capture import slot
-from pgtrickle.capture.modes import Mode
+from pgtrickle.capture.modes import CaptureMode
 from pgtrickle.errors import Unsupported, UsageError
 from pgtrickle.refresh import plan
 from tests.stories.telling import Story, telling
@@ -42,19 +42,27 @@ def in_wal(shop: Story) -> Iterator[Story]:
         yield shop
 
 
+def test_a_dry_run_has_what_was_still_to_be_decoded(in_wal: Story) -> None:
+    in_wal.run("INSERT INTO orders VALUES (1000, 1, 5), (1001, 2, 6)", "DELETE FROM orders WHERE id = 3")
+    told = in_wal.trickle.explain("names", analyze=True)
+    assert "read changes of public.orders (about 6 rows, really 3 in " in told
+    assert "2 rows to insert, 1 to delete" in told
+    in_wal.check("names")
+
+
 def test_a_long_transaction_spans_both_handovers(shop: Story) -> None:
     orders = shop.oid("orders")
     with moving(shop.dsn) as mover, shop.session() as early, shop.session() as late:
-        mover.to(shop.oid("regions"), Mode.WAL)  # there is a slot then: making one waits for all transactions
+        mover.to(shop.oid("regions"), CaptureMode.WAL)  # there is a slot then: making one waits for all transactions
         with early.transaction():  # has its id before the move, writes to the source after it
             early.execute("SELECT pg_current_xact_id()")
-            mover.to(orders, Mode.WAL)
+            mover.to(orders, CaptureMode.WAL)
             early.execute("INSERT INTO orders VALUES (1000, 1, 5)")
             shop.check("names", "NO_DATA")
         shop.follow()
         with late.transaction():
             late.execute("SELECT pg_current_xact_id()")
-            mover.to(orders, Mode.TRIGGER)
+            mover.to(orders, CaptureMode.TRIGGER)
             late.execute("UPDATE orders SET amount = 6 WHERE id = 1000")
             shop.run("DELETE FROM orders WHERE id = 3")
             shop.follow()
@@ -64,7 +72,7 @@ def test_a_long_transaction_spans_both_handovers(shop: Story) -> None:
 
 def test_one_source_in_the_wal_and_one_on_triggers_changed_in_one_window(shop: Story) -> None:
     with moving(shop.dsn) as mover:
-        mover.to(shop.oid("regions"), Mode.WAL)
+        mover.to(shop.oid("regions"), CaptureMode.WAL)
         shop.run("UPDATE regions SET name = name || '!'", "INSERT INTO orders VALUES (1000, 2, 1)")
         shop.follow()
         shop.together("DELETE FROM orders WHERE id < 10", "DELETE FROM regions WHERE id = 1")
@@ -93,7 +101,7 @@ def test_truncate_in_wal_mode_computes_anew_and_goes_on(in_wal: Story) -> None:
 def test_without_a_decoder_a_refresh_is_skipped_and_nothing_is_lost(shop: Story) -> None:
     orders = shop.oid("orders")
     with moving(shop.dsn) as mover:
-        mover.to(orders, Mode.WAL)
+        mover.to(orders, CaptureMode.WAL)
     shop.run("INSERT INTO orders VALUES (1000, 1, 5)")
     skipped = shop.trickle.refresh_stream_table("names")
     assert (skipped.action, skipped.reason) == ("SKIP", "no decoder reads the slot: is the service (pgtrickle run) up?")
@@ -111,7 +119,7 @@ def test_a_decoder_that_cannot_go_on_is_waited_for_no_longer_than_set(
     monkeypatch.setenv("PGTRICKLE_DECODER_WAIT_TIMEOUT", "1")
     orders = shop.oid("orders")
     with moving(shop.dsn) as mover, Trickle(shop.dsn) as impatient, shop.session() as blocker:
-        mover.to(orders, Mode.WAL)
+        mover.to(orders, CaptureMode.WAL)
         with blocker.transaction():  # the decoder waits for the buffer, with its connection to the slot open
             blocker.execute(f"LOCK TABLE pgtrickle_changes.changes_{orders} IN SHARE ROW EXCLUSIVE MODE")
             shop.run("INSERT INTO orders VALUES (1000, 1, 5)")
@@ -162,7 +170,7 @@ def test_a_second_table_that_needs_more_columns(in_wal: Story) -> None:
     in_wal.run("UPDATE orders SET note = note || '!', amount = amount + 1")
     in_wal.follow()
     assert in_wal.mover is not None
-    assert in_wal.mover.mode(in_wal.oid("orders")) is Mode.WAL
+    assert in_wal.mover.mode(in_wal.oid("orders")) is CaptureMode.WAL
 
 
 def test_an_unused_column_added_and_dropped_changes_nothing(in_wal: Story) -> None:

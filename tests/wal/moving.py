@@ -10,9 +10,9 @@ from contextlib import contextmanager
 import psycopg
 
 from pgtrickle import db
-from pgtrickle.capture import handover, shift, slot
+from pgtrickle.capture import handover, mode_change, slot
 from pgtrickle.capture.decoder import Decoder
-from pgtrickle.capture.modes import Mode, SlotState
+from pgtrickle.capture.modes import CaptureMode, SlotState
 from pgtrickle.db import Connection
 from pgtrickle.errors import Error
 
@@ -36,22 +36,22 @@ class Moving:
         self._thread.join(30)
         assert not self._thread.is_alive()
 
-    def mode(self, oid: int) -> Mode | None:
+    def mode(self, oid: int) -> CaptureMode | None:
         with self.conn.transaction():
-            return shift.mode_of(self.conn, oid)
+            return mode_change.mode_of(self.conn, oid)
 
-    def step(self, oid: int) -> Mode | None:
+    def step(self, oid: int) -> CaptureMode | None:
         """One step further on the way TRIGGER → TRANSITIONING → WAL → TRIGGER; the mode then."""
         match self.mode(oid):
-            case Mode.TRIGGER:
+            case CaptureMode.TRIGGER:
                 handover.begin_transition(self.conn, oid, "the test moves it")
-            case Mode.TRANSITIONING:
+            case CaptureMode.TRANSITIONING:
                 handover.complete(self.conn, oid, "the test moves it")
-            case Mode.WAL:
+            case CaptureMode.WAL:
                 handover.back(self.conn, oid, "the test moves it")
         return self.mode(oid)
 
-    def to(self, oid: int, mode: Mode) -> None:
+    def to(self, oid: int, mode: CaptureMode) -> None:
         while self.mode(oid) is not mode:
             self.step(oid)
 

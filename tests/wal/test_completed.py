@@ -6,14 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.refresh.stacked import alone
 
 from pgtrickle.capture import handover, slot
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.config import Settings
 from pgtrickle.errors import StateError
-from pgtrickle.refresh import define
-from pgtrickle.refresh.run import Refresher
-from pgtrickle.refresh.verify import verify
+from pgtrickle.refresh.definition import define
+from pgtrickle.refresh.refresher import Refresher
+from pgtrickle.refresh.verification.verify import verify
 from pgtrickle.refresh.window import at_snapshot, await_decoder, opened
 
 from .world import World, decoding, world
@@ -76,9 +77,9 @@ def test_what_was_not_captured_is_not_compared(made: World, refresher: Refresher
     stream = catalog.by_id(conn, pgt_id)
     assert stream is not None
     with decoding(made):
-        found = verify(refresher.connections(), stream, 10, refresher.refresh)
+        found = verify(refresher.connections(), stream, 10, lambda each: alone(refresher, each))
     assert (found.equal, found.compared_with) == (True, "its snapshot")
     lose_slot(made)
     with pytest.raises(StateError, match="were not captured") as caught:
-        verify(refresher.connections(), stream, 10, refresher.refresh)
+        verify(refresher.connections(), stream, 10, lambda each: alone(refresher, each))
     assert caught.value.code == "PT346"

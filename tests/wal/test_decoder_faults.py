@@ -15,7 +15,7 @@ import pytest
 
 from pgtrickle import db
 from pgtrickle.capture import decoder as decoder_module
-from pgtrickle.capture.copybinary import Target
+from pgtrickle.capture.copybinary import CopyTarget
 from pgtrickle.capture.decoder import Decoder
 from pgtrickle.capture.replication import (
     PublicationMissing,
@@ -99,7 +99,7 @@ def test_a_stop_in_mid_transaction_leaves_it_for_the_next(wal18: Wal, monkeypatc
     stopped = threading.Event()
     flush = Sink.flush
 
-    def flush_and_stop(self: Sink, target: Target) -> None:
+    def flush_and_stop(self: Sink, target: CopyTarget) -> None:
         flush(self, target)
         wal18.stop.set()
         stopped.set()

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from pgtrickle import db
-from pgtrickle.capture import handover, shift, slot, triggers, window
-from pgtrickle.capture.modes import Decision, SlotState, Step
+from pgtrickle.capture import change_window, handover, mode_change, slot, triggers
+from pgtrickle.capture.modes import ModeDecision, SlotState, Step
 from pgtrickle.catalog import reader, writer
 from pgtrickle.catalog.install import MIGRATIONS, install, load_migrations
 from pgtrickle.db import Connection
@@ -169,7 +169,7 @@ def test_a_partition_truncated_by_itself_is_seen_though_the_wal_does_not_tell(da
         made.conn.execute("TRUNCATE t2")
         made.await_decoder()
         assert made.buffered("W").count("T") == 0
-        assert made.pending() == window.Pending(made.pending().changes, truncated=True, captured=True)
+        assert made.pending() == change_window.Pending(made.pending().changes, truncated=True, captured=True)
 
 
 def _disable(made: World) -> None:
@@ -255,7 +255,7 @@ def test_taken_out_of_the_publication_and_put_back_shows(made18: World) -> None:
     assert not made18.pending().captured
     assert triggers.attach(made18.conn, made18.source, made18.columns)
     assert made18.mode() == "TRIGGER"
-    assert made18.pending() == window.Pending(1, truncated=True, captured=True)
+    assert made18.pending() == change_window.Pending(1, truncated=True, captured=True)
     table = reader.by_id(made18.conn, made18.pgt_id)
     assert table is not None
     assert table.needs_reinit
@@ -294,7 +294,7 @@ def test_lost_changes_are_said_and_computed_anew(made18: World) -> None:
         events = [json.loads(each.payload)["event"] for each in listener.notifies(timeout=5, stop_after=2)]
     assert sorted(events) == ["cdc_fallback", "reinitialize_needed"]
     assert made18.history()[-1] == ("WAL", "TRIGGER", "the replication slot was dropped")
-    assert made18.pending() == window.Pending(1, truncated=True, captured=True)
+    assert made18.pending() == change_window.Pending(1, truncated=True, captured=True)
     table = reader.by_id(made18.conn, made18.pgt_id)
     assert table is not None
     assert table.needs_reinit
@@ -317,7 +317,7 @@ def test_a_slot_lost_while_the_source_drains_is_a_loss(made18: World) -> None:
     with pytest.raises(StateError) as error:
         slot.ensure(made18.conn)
     assert error.value.code == "PT356"
-    handover.carry_out(made18.conn, made18.oid, Decision(Step.FALL_BACK_LOSSY, "lost", failed=True))
+    handover.carry_out(made18.conn, made18.oid, ModeDecision(Step.FALL_BACK_LOSSY, "lost", failed=True))
     assert made18.pending().truncated
     assert made18.one("SELECT count(*) FROM pgtrickle.pgt_draining") == 0
     assert slot.ensure(made18.conn).state is SlotState.ALIVE
@@ -327,7 +327,7 @@ def test_a_snapshot_older_than_the_lock_is_not_accepted(made18: World) -> None:
     with made18.conn.transaction():
         made18.conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         with pytest.raises(AssertionError, match="older snapshot"):
-            shift.hand_over(made18.conn, made18.oid, "W")
+            mode_change.hand_over(made18.conn, made18.oid, "W")
 
 
 def test_an_installed_catalog_is_upgraded_with_its_sources(database: str, tmp_path: Path) -> None:
@@ -391,4 +391,4 @@ def test_triggers_that_were_off_for_a_time_are_told_to_every_consumer(made18: Wo
     """Whoever attaches first makes the triggers stand again: the others learn it from the buffer."""
     made18.conn.execute("ALTER TABLE t DISABLE TRIGGER ALL; INSERT INTO t VALUES (1, 1)")
     assert triggers.attach(made18.conn, made18.source, made18.columns)
-    assert made18.pending() == window.Pending(1, truncated=True, captured=True)
+    assert made18.pending() == change_window.Pending(1, truncated=True, captured=True)

@@ -15,7 +15,7 @@ from pgtrickle import db
 from pgtrickle.api import Trickle
 from pgtrickle.cli.main import app
 from pgtrickle.db import Connection
-from pgtrickle.scheduler.requests import Request, notes_of
+from pgtrickle.scheduler.request_executor import Request, notes_of
 
 LINE = "ALTER TABLE public.t REPLICA IDENTITY FULL;"
 

@@ -10,9 +10,9 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from pgtrickle import db, embedded
-from pgtrickle.capture import eligibility, handover, slot, steer, triggers
+from pgtrickle.capture import eligibility, handover, slot, supervise, triggers
 from pgtrickle.capture.decoder import Decoder
-from pgtrickle.capture.modes import Mode, Step
+from pgtrickle.capture.modes import CaptureMode, Step
 from pgtrickle.catalog.install import install
 from pgtrickle.config import Settings
 from pgtrickle.errors import StateError, Unsupported
@@ -47,8 +47,8 @@ def test_a_publication_that_told_less_for_a_time(made18: World, back: bool) -> N
     assert not made18.pending().captured
     assert made18.one("SELECT published FROM pgtrickle.pgt_cdc_status") is False
     assert made18.one("SELECT alert FROM pgtrickle.check_cdc_health()") == "not_published"
-    (found,) = steer.steer(made18.conn, Settings())
-    assert (found.decision.step, made18.mode()) == (Step.FALL_BACK_LOSSY, Mode.TRIGGER)
+    (found,) = supervise.supervise(made18.conn, Settings())
+    assert (found.decision.step, made18.mode()) == (Step.FALL_BACK_LOSSY, CaptureMode.TRIGGER)
     to_wal(made18)
     made18.frontier = made18.now()
     assert made18.pending().captured, "published anew"
@@ -87,10 +87,10 @@ def test_a_source_that_is_no_longer_eligible_is_taken_back(made18: World, spoil:
     conn = made18.conn
     to_wal(made18)
     assert not triggers.attach(conn, made18.source, made18.columns)
-    assert made18.mode() == Mode.WAL
+    assert made18.mode() == CaptureMode.WAL
     conn.execute(spoil.encode())
     assert triggers.attach(conn, made18.source, made18.columns)
-    assert made18.mode() == Mode.TRIGGER
+    assert made18.mode() == CaptureMode.TRIGGER
     assert made18.pending().truncated
     assert "no longer tells" in made18.history()[-1][2]
 
@@ -150,8 +150,8 @@ def test_a_slot_moved_on_by_hand(made18: World) -> None:
     with pytest.raises(StateError, match="by another hand") as caught:
         Decoder(made18.dsn, name, name).run(threading.Event())
     assert caught.value.code == "PT351"
-    (found,) = steer.steer(made18.conn, Settings())
-    assert (found.decision.step, made18.mode()) == (Step.FALL_BACK_LOSSY, Mode.TRIGGER)
+    (found,) = supervise.supervise(made18.conn, Settings())
+    assert (found.decision.step, made18.mode()) == (Step.FALL_BACK_LOSSY, CaptureMode.TRIGGER)
     with decoding(made18):
         to_wal(made18)
         made18.frontier = made18.now()

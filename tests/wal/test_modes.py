@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from pgtrickle.capture.eligibility import GONE, IDENTITY, WAL_LEVEL, Eligibility
 from pgtrickle.capture.modes import (
     LONGEST_PAUSE,
-    Asked,
+    CaptureMode,
     DecoderState,
-    Limits,
-    Mode,
+    ModeLimits,
+    RequestedMode,
     Situation,
     SlotState,
     Step,
@@ -31,10 +31,10 @@ NO = Eligibility(False, "wal_level is replica", "set it", WAL_LEVEL)
 NO_IDENTITY = Eligibility(False, "the replica identity of t does not cover the columns used", "set it", IDENTITY, (7,))
 IS_GONE = Eligibility(False, "gone", "", GONE)
 TO_BE_IDENTIFIED = Eligibility(True, unidentified=(7,))
-LIMITS = Limits(critical=1000, resume=500, timeout=timedelta(seconds=300))
+LIMITS = ModeLimits(critical=1000, resume=500, timeout=timedelta(seconds=300))
 WELL = Situation(
-    mode=Mode.TRIGGER,
-    asked=Asked("auto", "auto is asked for by the setting cdc_mode"),
+    mode=CaptureMode.TRIGGER,
+    asked=RequestedMode("auto", "auto is asked for by the setting cdc_mode"),
     eligibility=YES,
     slot=SlotState.ALIVE,
     published=True,
@@ -45,8 +45,8 @@ WELL = Situation(
     now=NOW,
     transition_started_at=NOW,
 )
-TRIGGER = Asked("trigger", "trigger is asked for by public.a")
-TRANSITIONING, WAL = replace(WELL, mode=Mode.TRANSITIONING), replace(WELL, mode=Mode.WAL)
+TRIGGER = RequestedMode("trigger", "trigger is asked for by public.a")
+TRANSITIONING, WAL = replace(WELL, mode=CaptureMode.TRANSITIONING), replace(WELL, mode=CaptureMode.WAL)
 LATE = NOW - timedelta(seconds=301)
 IN_VAIN = {"draining_since": LATE, "decoder_moved_at": NOW, "asked": TRIGGER}
 
@@ -58,7 +58,7 @@ IN_VAIN = {"draining_since": LATE, "decoder_moved_at": NOW, "asked": TRIGGER}
         (WELL, {}, Step.START, False, "asked for"),
         (WELL, {"slot": SlotState.ABSENT, "decoder": DecoderState.STOPPED, "published": False}, Step.START, False, ""),
         (WELL, {"slot": SlotState.LOST}, Step.START, False, ""),
-        (WELL, {"asked": Asked("wal", "wal is asked for by a")}, Step.START, False, ""),
+        (WELL, {"asked": RequestedMode("wal", "wal is asked for by a")}, Step.START, False, ""),
         (WELL, {"asked": TRIGGER}, Step.STAY, False, "public.a"),
         (WELL, {"eligibility": NO}, Step.STAY, False, "wal_level is replica"),
         (WELL, {"eligibility": NO_IDENTITY}, Step.STAY, False, "replica identity"),
@@ -126,8 +126,8 @@ def test_cases(at: Situation, changed: dict[str, Any], step: Step, failed: bool,
 TIMES = st.one_of(st.none(), st.integers(-1000, 1000).map(lambda seconds: NOW + timedelta(seconds=seconds)))
 SITUATIONS = st.builds(
     Situation,
-    mode=st.sampled_from(Mode),
-    asked=st.sampled_from([Asked("auto", "a"), Asked("wal", "w"), TRIGGER]),
+    mode=st.sampled_from(CaptureMode),
+    asked=st.sampled_from([RequestedMode("auto", "a"), RequestedMode("wal", "w"), TRIGGER]),
     eligibility=st.sampled_from([YES, NO, NO_IDENTITY, TO_BE_IDENTIFIED]),
     slot=st.sampled_from(SlotState),
     published=st.booleans(),
@@ -144,9 +144,9 @@ SITUATIONS = st.builds(
     decoder_moved_at=TIMES,
 )
 POSSIBLE = {
-    Mode.TRIGGER: {Step.STAY, Step.START, Step.FALL_BACK_LOSSY},
-    Mode.TRANSITIONING: {Step.STAY, Step.COMPLETE, Step.ABANDON},
-    Mode.WAL: {Step.STAY, Step.FALL_BACK, Step.FALL_BACK_LOSSY},
+    CaptureMode.TRIGGER: {Step.STAY, Step.START, Step.FALL_BACK_LOSSY},
+    CaptureMode.TRANSITIONING: {Step.STAY, Step.COMPLETE, Step.ABANDON},
+    CaptureMode.WAL: {Step.STAY, Step.FALL_BACK, Step.FALL_BACK_LOSSY},
 }
 
 
@@ -167,12 +167,12 @@ def test_what_always_holds(at: Situation) -> None:
         assert at.triggers_stand
     if decision.step is Step.FALL_BACK_LOSSY:
         assert not complete_slot or not identified or at.draining_since is not None
-    if at.mode is Mode.WAL and decision.step is Step.STAY:
+    if at.mode is CaptureMode.WAL and decision.step is Step.STAY:
         assert complete_slot
         assert identified
     if at.asked.mode == "trigger":
         assert decision.step not in (Step.START, Step.COMPLETE)
-        assert at.mode is Mode.TRIGGER or decision.step is not Step.STAY
+        assert at.mode is CaptureMode.TRIGGER or decision.step is not Step.STAY
     if decision.step in (Step.START, Step.COMPLETE, Step.STAY):
         assert not decision.failed
     if at.limits.critical is not None and decision.step is Step.START:
@@ -183,7 +183,7 @@ def test_what_always_holds(at: Situation) -> None:
 def test_between_the_marks_lag_moves_nothing(at: Situation, lag: int) -> None:
     """Hysteresis: there a source on WAL stays as without lag, and one on triggers does not start."""
     at = replace(at, held_bytes=lag, limits=LIMITS)
-    if at.mode is Mode.TRIGGER:
+    if at.mode is CaptureMode.TRIGGER:
         assert decide(at).step is not Step.START
     else:
         assert decide(at) == decide(replace(at, held_bytes=0))

@@ -9,7 +9,7 @@ from pgtrickle.capture import handover, slot
 from pgtrickle.capture.modes import SlotState
 from pgtrickle.catalog.install import install
 from pgtrickle.config import Settings
-from pgtrickle.scheduler.steering import Steering
+from pgtrickle.scheduler.capture_loop import CaptureLoop
 
 from .world import World, world
 
@@ -50,7 +50,7 @@ def test_no_one_elses_function_or_operator_runs_as_ours(database18: str) -> None
         assert loot(made) == []
         db.execute(made.conn, OPERATOR)
         made.conn.execute("SET search_path = pg_catalog")
-        steering = Steering(made.dsn)
+        steering = CaptureLoop(made.dsn)
         deadline = time.monotonic() + 30
         try:
             while slot.inspect(made.conn).state is not SlotState.ABSENT:

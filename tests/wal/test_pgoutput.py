@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from pgtrickle.capture import pgoutput
 from pgtrickle.capture.bulk import transcode
-from pgtrickle.capture.copybinary import BULK_ROWS, BufferShape, Route, Target, ValueType, extend_xid, misfit
-from pgtrickle.capture.pgoutput import NULL, UNCHANGED, Begin, Column, Commit, Message, ProtocolError, Relation
+from pgtrickle.capture.copybinary import BULK_ROWS, BufferShape, CopyTarget, Route, ValueType, extend_xid, misfit
+from pgtrickle.capture.pgoutput import NULL, UNCHANGED, Begin, Commit, Message, ProtocolError, Relation, RelationColumn
 from pgtrickle.capture.replication import Keepalive, format_lsn, keepalive, parse_lsn
 
 LSN = st.integers(0, 2**64 - 1)
@@ -79,7 +79,7 @@ def messages(draw: st.DrawFn) -> Whole:
 
 def _relation(draw: st.DrawFn, oid: int) -> Whole:
     schema, name = draw(NAME), draw(NAME)
-    column = st.builds(Column, NAME, OID, st.integers(-1, 2**31 - 1), st.booleans())
+    column = st.builds(RelationColumn, NAME, OID, st.integers(-1, 2**31 - 1), st.booleans())
     columns = tuple(draw(st.lists(column, max_size=5)))
     data = pack(">I", oid) + schema.encode() + b"\0" + name.encode() + b"\0f" + pack(">H", len(columns))
     for each in columns:
@@ -214,11 +214,11 @@ def shape(*columns: str) -> BufferShape:
 
 
 def relation_of(*columns: str, identity: str = "f", keys: str = "") -> Relation:
-    return Relation(9, "s", "t", identity, tuple(Column(name, 25, -1, name in keys) for name in columns))
+    return Relation(9, "s", "t", identity, tuple(RelationColumn(name, 25, -1, name in keys) for name in columns))
 
 
 def route_of(*used: str, columns: str = "abc", identity: str = "f", keys: str = "") -> Route:
-    target = Target(shape(*used))
+    target = CopyTarget(shape(*used))
     target.begin(7, 8)
     return Route(target, relation_of(*columns, identity=identity, keys=keys), frozenset(), None)
 
@@ -293,6 +293,6 @@ def test_why_rows_do_not_fit() -> None:
     parted = BufferShape(1, ("a",), ((25, -1),), partitioned=True)
     assert misfit(relation_of("a"), parted, [text]) is None
     assert "identity" in str(misfit(relation_of("a", identity="d", keys="a"), parted, [text]))
-    route = Route(Target(shape("b")), relation_of("a"), frozenset(), "no column")
+    route = Route(CopyTarget(shape("b")), relation_of("a"), frozenset(), "no column")
     route.inserts([b"N" + row(EMPTY)] * 2)
     assert actions(route) == "T"

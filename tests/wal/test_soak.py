@@ -29,8 +29,8 @@ from tests.refresh.oracle import differing
 
 from pgtrickle import db, embedded
 from pgtrickle.api import Trickle
-from pgtrickle.capture import slot, window
-from pgtrickle.capture.modes import Mode
+from pgtrickle.capture import change_window, slot
+from pgtrickle.capture.modes import CaptureMode
 from pgtrickle.db import Connection
 from pgtrickle.errors import EnvironmentProblem, Error
 
@@ -123,13 +123,13 @@ class Soak:
         while not self.stop.wait(chance.uniform(0, 0.2)):
             table = chance.choice(list(TABLES))
             before = moving.mode(oids[table])
-            if moving.step(oids[table]) is Mode.TRIGGER and before is Mode.WAL:
+            if moving.step(oids[table]) is CaptureMode.TRIGGER and before is CaptureMode.WAL:
                 self.trips[table] += 1
             if chance.random() < 0.03:
                 for table, oid in oids.items():
                     before = moving.mode(oid)
-                    moving.to(oid, Mode.TRIGGER)
-                    self.trips[table] += before is not Mode.TRIGGER
+                    moving.to(oid, CaptureMode.TRIGGER)
+                    self.trips[table] += before is not CaptureMode.TRIGGER
                 if slot.drop_if_unused(conn):
                     self.deaths["slot"] += 1
 
@@ -310,9 +310,9 @@ def _check_buffer(conn: Connection, table: str) -> None:
     frontier = str(
         db.scalar(conn, f"SELECT frontier::text FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'pin_{table}'")
     )
-    sides = window.sides_of(conn, [oid])[oid]
+    sides = change_window.sides_of(conn, [oid])[oid]
     columns = ", ".join(TABLES[table])
-    changes = window.changes_sql(oid, [(name, name) for name in TABLES[table]], frontier, sides=sides)
+    changes = change_window.changes_sql(oid, [(name, name) for name in TABLES[table]], frontier, sides=sides)
     weighted = (
         f"SELECT {columns}, w FROM ({changes}) AS c UNION ALL SELECT {columns}, 1 FROM pin_{table}"
         f" UNION ALL SELECT {columns}, -1 FROM {table}"
@@ -359,7 +359,7 @@ def _go_home(soak: Soak, conn: Connection) -> None:
     """Back to triggers: once all is decoded, the slot goes."""
     moving = Moving(soak.dsn, conn)
     for table in TABLES:
-        moving.to(_oid(conn, table), Mode.TRIGGER)
+        moving.to(_oid(conn, table), CaptureMode.TRIGGER)
     deadline = time.monotonic() + 60
     while not slot.drop_if_unused(conn):
         assert time.monotonic() < deadline, slot.inspect(conn)

@@ -9,15 +9,15 @@ from collections.abc import Iterator
 import pytest
 
 from pgtrickle import db
-from pgtrickle.capture import handover, slot, steer
+from pgtrickle.capture import handover, slot, supervise
 from pgtrickle.capture.locks import _pauses
-from pgtrickle.capture.modes import Decision, SlotState, Step
-from pgtrickle.capture.steer import Rests, Steered
+from pgtrickle.capture.modes import ModeDecision, SlotState, Step
+from pgtrickle.capture.supervise import Rests, Supervised
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.config import Settings
 from pgtrickle.errors import StateError, Unsupported
-from pgtrickle.refresh import define
-from pgtrickle.scheduler.steering import Steering
+from pgtrickle.refresh.definition import define
+from pgtrickle.scheduler.capture_loop import CaptureLoop
 
 from .world import World, consume, decoding, table_of, world
 
@@ -39,7 +39,7 @@ def test_a_dropped_source_ends_no_round_and_holds_no_slot(made: World) -> None:
     consume(conn, "over_kept", table_of(conn, "kept"), ["id"])
     to_wal(made)
     conn.execute("DROP TABLE t")
-    steering = Steering(made.dsn)
+    steering = CaptureLoop(made.dsn)
     try:
         for _ in range(3):
             steering.round(Settings(cdc_mode="trigger"))
@@ -56,7 +56,7 @@ def test_a_stream_table_stays_on_triggers_and_one_that_did_not_comes_back(made: 
     to_wal(made)
     consume(conn, "t", table_of(conn, "base"), ["id"])  # as from before it was a reason
     with decoding(made):
-        steered = {each.source_oid: each.decision for each in steer.steer(conn, Settings(cdc_mode="wal"))}
+        steered = {each.source_oid: each.decision for each in supervise.supervise(conn, Settings(cdc_mode="wal"))}
     assert steered[made.oid].step is Step.FALL_BACK
     assert steered[table_of(conn, "st").oid].step is Step.STAY
     assert "it is a stream table" in steered[table_of(conn, "st").oid].reason
@@ -109,7 +109,7 @@ def test_wal_held_back_by_an_open_transaction_is_backpressure(made: World) -> No
         assert made.one("SELECT alert FROM pgtrickle.slot_health()") == "slot_lag_warning"
         assert slot.inspect(conn).held_bytes > 3_000_000
         tight = Settings(wal_backpressure_critical_bytes=2_000_000, wal_backpressure_resume_bytes=1_000_000)
-        (steered,) = steer.steer(conn, tight)
+        (steered,) = supervise.supervise(conn, tight)
         assert steered.decision.step is Step.FALL_BACK
         assert "backpressure" in steered.decision.reason
         other.rollback()
@@ -123,7 +123,7 @@ def test_a_drain_gets_its_time_from_when_there_is_a_decoder(made: World) -> None
     handover.back(conn, made.oid, "asked")
     conn.execute("UPDATE pgtrickle.pgt_handovers SET created_at = created_at - interval '1 hour'")
     conn.execute("UPDATE pgtrickle.pgt_decoder SET updated_at = updated_at - interval '1 hour'")
-    steering = Steering(made.dsn)
+    steering = CaptureLoop(made.dsn)
     try:
         steering.round(Settings(cdc_mode="trigger"))
         made.await_decoder()
@@ -138,21 +138,21 @@ def test_a_drain_gets_its_time_from_when_there_is_a_decoder(made: World) -> None
 def test_a_step_that_a_long_writer_keeps_from_its_lock_is_not_tried_at_once_again(
     made: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steer, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(supervise, "PATIENCE_S", 0.3)
     conn, rests = made.conn, Rests()
     to_wal(made)
     ask_for_triggers = Settings(cdc_mode="trigger")
     with db.open_session(made.dsn, autocommit=False) as other:
         other.execute("INSERT INTO t VALUES (1, 1)")
-        (tried,) = steer.steer(conn, ask_for_triggers, rests=rests)
+        (tried,) = supervise.supervise(conn, ask_for_triggers, rests=rests)
         assert tried.decision.step is Step.FALL_BACK
         assert tried.error is not None
         assert tried.error.code == "PT326"
-        (left_alone,) = steer.steer(conn, ask_for_triggers, rests=rests)
+        (left_alone,) = supervise.supervise(conn, ask_for_triggers, rests=rests)
         assert (left_alone.decision.step, left_alone.error) == (Step.STAY, None)
         other.rollback()
     made.await_true("SELECT pg_sleep(1.0) IS NOT NULL")
-    (taken,) = steer.steer(conn, ask_for_triggers, rests=rests)
+    (taken,) = supervise.supervise(conn, ask_for_triggers, rests=rests)
     assert (taken.decision.step, taken.error, made.mode()) == (Step.FALL_BACK, None, "TRIGGER")
 
 
@@ -160,7 +160,7 @@ def test_rests_grow_with_failures_and_end_with_a_step_taken(monkeypatch: pytest.
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     rests = Rests()
-    failed = Steered(7, Decision(Step.COMPLETE, "r"), StateError("locked", code="PT326"))
+    failed = Supervised(7, ModeDecision(Step.COMPLETE, "r"), StateError("locked", code="PT326"))
     ends = []
     for _ in range(8):
         rests.note(failed)
@@ -170,7 +170,7 @@ def test_rests_grow_with_failures_and_end_with_a_step_taken(monkeypatch: pytest.
         ends.append(now - begun)
     assert ends == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
     assert not rests.rests(8)
-    rests.note(Steered(7, Decision(Step.COMPLETE, "r")))
+    rests.note(Supervised(7, ModeDecision(Step.COMPLETE, "r")))
     rests.note(failed)
     now += 1.0
     assert not rests.rests(7)

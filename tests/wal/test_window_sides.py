@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from pgtrickle import db
-from pgtrickle.capture.window import Handover, Sides, changes_sql, covers
+from pgtrickle.capture.change_window import Handover, Sides, changes_sql, covers
 from pgtrickle.embedded import Server
 
 BASE = 100

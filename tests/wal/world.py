@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pgtrickle import db
-from pgtrickle.capture import handover, slot, triggers, window
+from pgtrickle.capture import change_window, handover, slot, triggers
 from pgtrickle.capture.decoder import Decoder
 from pgtrickle.catalog import writer
 from pgtrickle.catalog.install import install
@@ -51,12 +51,12 @@ class World:
             )
         ]
 
-    def sides(self) -> window.Sides | None:
-        return window.sides_of(self.conn, [self.oid]).get(self.oid)
+    def sides(self) -> change_window.Sides | None:
+        return change_window.sides_of(self.conn, [self.oid]).get(self.oid)
 
-    def pending(self) -> window.Pending:
-        sides = window.sides_of(self.conn, [self.oid])
-        return window.pending(self.conn, [self.oid], self.frontier, sides=sides)[self.oid]
+    def pending(self) -> change_window.Pending:
+        sides = change_window.sides_of(self.conn, [self.oid])
+        return change_window.pending(self.conn, [self.oid], self.frontier, sides=sides)[self.oid]
 
     def buffered(self, side: str) -> list[str]:
         """The actions of one side in the buffer, in order of writing."""
@@ -67,7 +67,7 @@ class World:
     def counted(self) -> Bag:
         """The weights of all rows that count since the frontier, added up."""
         outputs = [f"o{place}" for place in range(len(self.columns))]
-        changes = window.changes_sql(
+        changes = change_window.changes_sql(
             self.oid, list(zip(self.columns, outputs, strict=True)), self.frontier, self.now(), sides=self.sides()
         )
         return self.bag(f"SELECT {', '.join(f'{each}::text' for each in outputs)}, w FROM ({changes}) AS delta")

@@ -1,7 +1,8 @@
 """Whether the state of a stream table was kept by the tree that its query has now.
 
 Another version of pgtrickle may build another tree of the same query: its state has other columns then, or, worse, the
-same ones under another meaning. So each state table is labelled with its tree. Called by `refresh/define.py`.
+same ones under another meaning. So each state table is labelled with its tree. Called by
+`refresh/definition/define.py`.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from collections.abc import Iterable
 
 from psycopg import sql
 
-from pgtrickle.apply.first import FirstRows
-from pgtrickle.apply.state import StateTable
 from pgtrickle.db import Connection, statement
+from pgtrickle.postgres.statements.first_rows import FirstRows
+from pgtrickle.postgres.statements.state import StateTable
 from pgtrickle.query.operators import Operator
 
 Kept = StateTable | FirstRows

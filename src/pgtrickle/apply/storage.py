@@ -15,11 +15,10 @@ from dataclasses import replace
 import psycopg
 from psycopg import sql
 
-from pgtrickle import db
-from pgtrickle.apply.merge import Storage
 from pgtrickle.db import Connection
 from pgtrickle.errors import Refused, StateError
 from pgtrickle.model import Table
+from pgtrickle.postgres.statements.result import Storage
 
 _MOST_TRIES = 10
 
@@ -69,20 +68,6 @@ def held(connection: Connection, relid: int, storage: Storage, mode: str = "ROW 
     """The storage under the name of the table that it is, to write its rows."""
     with named(connection, relid, mode) as table:
         yield replace(storage, schema=table.schema, name=table.name)
-
-
-def lock_to_read(connection: Connection, relid: int, storage: Storage) -> None:
-    """Keeps the name that the storage has. For a transaction that has no snapshot yet, and takes none by this."""
-    try:
-        db.execute(connection, f"LOCK TABLE ONLY {storage.qualified} IN ACCESS SHARE MODE")
-    except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName, psycopg.errors.WrongObjectType) as error:
-        raise _renamed(relid) from error
-
-
-def require_named(connection: Connection, relid: int, storage: Storage) -> None:
-    """What has the storage's name in the transaction's snapshot must be the table that it is."""
-    if present(connection, relid) != Table(relid, storage.schema, storage.name):
-        raise _renamed(relid)
 
 
 def drop(connection: Connection, relid: int, *, cascade: bool) -> None:

@@ -8,12 +8,13 @@ by the API, which shows it at creation and in `cdc` and `health`, and where a re
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 from psycopg import sql
 
-from pgtrickle.capture import eligibility, shift
+from pgtrickle.capture import eligibility, mode_change
 from pgtrickle.capture.eligibility import IDENTITY
 from pgtrickle.capture.locks import LockRequest, lock_all
 from pgtrickle.capture.observe import asked_of
@@ -28,10 +29,29 @@ ORDER BY 2
 """
 
 
+@dataclass(frozen=True, slots=True)
+class MissingIdentity:
+    """A table, the replica identity that it `has`, and the statements that give it one that will do."""
+
+    table: str
+    has: str
+    mend: str
+
+
 def advice(
     conn: psycopg.Connection[Any], settings: Settings, sources: Collection[int] | None = None
 ) -> tuple[str, ...]:
     """One line a source, or one of those that are named, that only its replica identity keeps from the WAL."""
+    return tuple(
+        f"{each.table} has {each.has}, and is captured by triggers; to capture it from the WAL: {each.mend}"
+        for each in missing_identities(conn, settings, sources)
+    )
+
+
+def missing_identities(
+    conn: psycopg.Connection[Any], settings: Settings, sources: Collection[int] | None = None
+) -> tuple[MissingIdentity, ...]:
+    """Of those sources that only this keeps from the WAL."""
     asked = asked_of(conn, settings)
     verdicts = eligibility.verdicts(conn, set_identity=settings.auto_replica_identity)
     wanted = [
@@ -40,7 +60,7 @@ def advice(
         if found.code == IDENTITY and (sources is None or oid in sources) and oid in asked
         if asked[oid].mode != "trigger"
     ]
-    return tuple(_line(conn, source, tables) for source, tables in wanted)
+    return tuple(_missing(conn, source, tables) for source, tables in wanted)
 
 
 def set_identities(conn: psycopg.Connection[Any], settings: Settings, sources: Collection[int]) -> None:
@@ -52,14 +72,14 @@ def set_identities(conn: psycopg.Connection[Any], settings: Settings, sources: C
         if oid not in sources or not wal or not found.eligible or not found.unidentified:
             continue
         lock_all(conn, [LockRequest(each, "ACCESS EXCLUSIVE") for each in _names(conn, found.unidentified)])
-        shift.set_identity(conn, oid, found.unidentified)
+        mode_change.set_identity(conn, oid, found.unidentified)
 
 
-def _line(conn: psycopg.Connection[Any], source: int, tables: Collection[int]) -> str:
+def _missing(conn: psycopg.Connection[Any], source: int, tables: Collection[int]) -> MissingIdentity:
     rows = conn.execute(_IDENTITIES, ([*tables],)).fetchall()
     first = next((row for row in rows if row[0] == source), rows[0])
     commands = " ".join(f"ALTER TABLE {name} REPLICA IDENTITY FULL;" for _, name, _ in rows)
-    return f"{first[1]} has {first[2]}, and is captured by triggers; to capture it from the WAL: {commands}"
+    return MissingIdentity(first[1], first[2], commands)
 
 
 def _names(conn: psycopg.Connection[Any], tables: Collection[int]) -> list[sql.Identifier]:

@@ -19,7 +19,7 @@ import psycopg
 from psycopg import sql
 
 from pgtrickle.capture import named_locks
-from pgtrickle.capture.source import Attribute
+from pgtrickle.capture.source import SourceColumn
 from pgtrickle.errors import Unsupported
 from pgtrickle.model import Table
 
@@ -95,7 +95,7 @@ def may_read(conn: psycopg.Connection[Any], source_oids: Collection[int]) -> boo
     return row is not None and bool(row[0])
 
 
-def require_room(table: Table, columns: Sequence[Attribute]) -> None:
+def require_room(table: Table, columns: Sequence[SourceColumn]) -> None:
     """Unsupported if a table cannot have the columns that the buffer would need."""
     most = (_MOST_COLUMNS - _OWN_COLUMNS) // 2
     if len(columns) > most:
@@ -106,13 +106,13 @@ def require_room(table: Table, columns: Sequence[Attribute]) -> None:
         )
 
 
-def holds_pairs(columns: Sequence[Attribute]) -> bool:
+def holds_pairs(columns: Sequence[SourceColumn]) -> bool:
     """Whether a row with both images of any change fits a page, whatever the values are."""
     header = 24 + (2 * len(columns) + _OWN_COLUMNS) // 8 + 8
     return header + 8 * _OWN_COLUMNS + 2 * sum(column.width for column in columns) <= PAGE
 
 
-def create(conn: psycopg.Connection[Any], source_oid: int, columns: Sequence[Attribute]) -> None:
+def create(conn: psycopg.Connection[Any], source_oid: int, columns: Sequence[SourceColumn]) -> None:
     """Make an empty buffer. No index: it is read whole and short-lived. `change_id` is only an aid, so it is cached."""
     conn.execute(
         sql.SQL(
@@ -127,7 +127,7 @@ def create(conn: psycopg.Connection[Any], source_oid: int, columns: Sequence[Att
     )
 
 
-def unfit(conn: psycopg.Connection[Any], source_oid: int, columns: Sequence[Attribute]) -> tuple[Attribute, ...]:
+def unfit(conn: psycopg.Connection[Any], source_oid: int, columns: Sequence[SourceColumn]) -> tuple[SourceColumn, ...]:
     """The columns that the buffer lacks, or holds with another type or collation."""
     have = {
         name: (type_name, collation)
@@ -146,7 +146,7 @@ def unfit(conn: psycopg.Connection[Any], source_oid: int, columns: Sequence[Attr
     )
 
 
-def widen(conn: psycopg.Connection[Any], source_oid: int, columns: Sequence[Attribute]) -> bool:
+def widen(conn: psycopg.Connection[Any], source_oid: int, columns: Sequence[SourceColumn]) -> bool:
     """Add `columns`, replacing those that were there with another type; returns whether any was replaced.
 
     Rows written before hold NULL in them. No consumer of the new columns reads such a row: its frontier is taken
@@ -245,7 +245,7 @@ def _truncate(conn: psycopg.Connection[Any], source_oid: int, done: sql.Composab
     return not needed
 
 
-def _definitions(column: Attribute) -> list[sql.Composed]:
+def _definitions(column: SourceColumn) -> list[sql.Composed]:
     """The column's new_ and old_ definitions. `type` is format_type()'s text, valid SQL in this session."""
     collate = sql.SQL(" COLLATE " + column.collation) if column.collation is not None else sql.SQL("")
     return [

@@ -77,7 +77,7 @@ def extend_xid(xid: int, reference: int) -> int:
     return extended
 
 
-class Target:
+class CopyTarget:
     """The rows on their way to one buffer."""
 
     __slots__ = (
@@ -128,7 +128,7 @@ class Route:
 
     __slots__ = ("_bulk", "_count", "_covered", "_pick", "_used", "_whole", "problem", "target", "text")
 
-    def __init__(self, target: Target, relation: Relation, text: frozenset[int], problem: str | None) -> None:
+    def __init__(self, target: CopyTarget, relation: Relation, text: frozenset[int], problem: str | None) -> None:
         self.target = target
         self.problem = problem
         self.text = text

@@ -15,7 +15,8 @@ for all others the side after. What must hold is that each side is complete for 
   under the same kind of lock: pgoutput asks for it as of the change at hand, or as of the last commit that changed the
   catalog, and no transaction with changes to the source was open then, so all changes after it are published.
 
-Rows of the side that does not count are in the buffer too, and `window.py` passes them over. A T row always counts.
+Rows of the side that does not count are in the buffer too, and `change_window.py` passes them over. A T row always
+counts.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from pgtrickle.capture import eligibility, shift, slot, triggers
+from pgtrickle.capture import eligibility, mode_change, slot, triggers
+from pgtrickle.capture.change_window import Sides, covers, sides_of
 from pgtrickle.capture.locks import GIVE_UP_AFTER_S, LockRequest, lock_all
-from pgtrickle.capture.modes import Decision, Mode, SlotState, Step
-from pgtrickle.capture.window import Sides, covers, sides_of
+from pgtrickle.capture.modes import CaptureMode, ModeDecision, SlotState, Step
 from pgtrickle.errors import StateError
 from pgtrickle.fence import Fence, fenced
 
@@ -36,7 +37,7 @@ from pgtrickle.fence import Fence, fenced
 def carry_out(
     conn: psycopg.Connection[Any],
     source_oid: int,
-    decision: Decision,
+    decision: ModeDecision,
     *,
     set_identity: bool = False,
     give_up_after_s: float = GIVE_UP_AFTER_S,
@@ -87,7 +88,7 @@ def _publish(
     with conn.transaction():
         held = slot.hold(conn)
         triggers.serialise(conn, [source_oid])
-        _require(shift.mode_of(conn, source_oid), Mode.TRIGGER)
+        _require(mode_change.mode_of(conn, source_oid), CaptureMode.TRIGGER)
         found = _eligibility(conn, source_oid, set_identity=set_identity)
         locks = [_lock(conn, source_oid, "SHARE ROW EXCLUSIVE")]
         locks += [_lock(conn, oid, "ACCESS EXCLUSIVE") for oid in found.unidentified]
@@ -95,9 +96,9 @@ def _publish(
         found = _eligibility(conn, source_oid, set_identity=set_identity)
         if not found.eligible or held.state is not SlotState.ALIVE:
             raise _cannot("move to WAL", found.reason or "the replication slot is gone", found.hint)
-        shift.set_identity(conn, source_oid, found.unidentified)
-        shift.publish(conn, source_oid)
-        shift.record(conn, source_oid, Mode.TRANSITIONING, reason, event="cdc_transition_started")
+        mode_change.set_identity(conn, source_oid, found.unidentified)
+        mode_change.publish(conn, source_oid)
+        mode_change.record(conn, source_oid, CaptureMode.TRANSITIONING, reason, event="cdc_transition_started")
 
 
 def complete(
@@ -110,20 +111,20 @@ def complete(
     with conn.transaction():
         held = slot.hold(conn)
         triggers.serialise(conn, [source_oid])
-        _require(shift.mode_of(conn, source_oid), Mode.TRANSITIONING)
+        _require(mode_change.mode_of(conn, source_oid), CaptureMode.TRANSITIONING)
         lock_all(conn, [_lock(conn, source_oid, "SHARE ROW EXCLUSIVE")], give_up_after_s=give_up_after_s)
         found = _eligibility(conn, source_oid)
         problem = (
             found.reason
             or (None if held.state is SlotState.ALIVE else "the replication slot is gone")
-            or (None if shift.is_published(conn, source_oid) else "it is no longer published")
+            or (None if mode_change.is_published(conn, source_oid) else "it is no longer published")
             or (None if triggers.stand(conn, source_oid) else "a trigger is missing or was disabled")
         )
         if problem is not None:
             raise _cannot("move to WAL", problem, found.hint)
         triggers.disarm(conn, source_oid)
-        at = shift.hand_over(conn, source_oid, "W")
-        shift.record(conn, source_oid, Mode.WAL, reason, event="cdc_transition_complete")
+        at = mode_change.hand_over(conn, source_oid, "W")
+        mode_change.record(conn, source_oid, CaptureMode.WAL, reason, event="cdc_transition_complete")
         return at
 
 
@@ -138,11 +139,11 @@ def abandon(
     """TRANSITIONING → TRIGGER. The triggers have counted all along, so nothing changes but that decoding ends."""
     with conn.transaction():
         triggers.serialise(conn, [source_oid])
-        _require(shift.mode_of(conn, source_oid), Mode.TRANSITIONING)
+        _require(mode_change.mode_of(conn, source_oid), CaptureMode.TRANSITIONING)
         lock_all(conn, [_lock(conn, source_oid, "SHARE UPDATE EXCLUSIVE")], give_up_after_s=give_up_after_s)
-        shift.unpublish(conn, source_oid)
+        mode_change.unpublish(conn, source_oid)
         event = "cdc_transition_failed" if failed else "cdc_transition_complete"
-        shift.record(conn, source_oid, Mode.TRIGGER, reason, event=event, failed=failed)
+        mode_change.record(conn, source_oid, CaptureMode.TRIGGER, reason, event=event, failed=failed)
 
 
 def back(
@@ -160,9 +161,9 @@ def back(
     """
     with conn.transaction():
         triggers.serialise(conn, [source_oid])
-        _require(shift.mode_of(conn, source_oid), Mode.WAL)
+        _require(mode_change.mode_of(conn, source_oid), CaptureMode.WAL)
         triggers.arm(conn, source_oid, give_up_after_s=give_up_after_s)
-        return shift.to_triggers(conn, source_oid, reason, failed=failed)
+        return mode_change.to_triggers(conn, source_oid, reason, failed=failed)
 
 
 def back_lossy(
@@ -174,24 +175,24 @@ def back_lossy(
     """
     with conn.transaction():
         triggers.serialise(conn, [source_oid])
-        mode = shift.mode_of(conn, source_oid)
-        if mode is Mode.WAL:
+        mode = mode_change.mode_of(conn, source_oid)
+        if mode is CaptureMode.WAL:
             triggers.arm(conn, source_oid, give_up_after_s=give_up_after_s)
-            shift.to_triggers(conn, source_oid, reason, failed=True, lossy=True)
+            mode_change.to_triggers(conn, source_oid, reason, failed=True, lossy=True)
             return
-        _require(mode, Mode.TRIGGER)
-        shift.lose(conn, source_oid, reason)
-        shift.record(conn, source_oid, Mode.TRIGGER, reason, event="cdc_fallback", failed=True)
+        _require(mode, CaptureMode.TRIGGER)
+        mode_change.lose(conn, source_oid, reason)
+        mode_change.record(conn, source_oid, CaptureMode.TRIGGER, reason, event="cdc_fallback", failed=True)
 
 
 def let_go(conn: psycopg.Connection[Any], source_oid: int, reason: str) -> None:
     """To TRIGGER, for a table that does not exist any more: no lock is needed, and no one waits for its changes."""
     with conn.transaction():
         triggers.serialise(conn, [source_oid])
-        if shift.mode_of(conn, source_oid) is None:
+        if mode_change.mode_of(conn, source_oid) is None:
             return
-        shift.await_no_more(conn, source_oid)
-        shift.record(conn, source_oid, Mode.TRIGGER, reason, event="cdc_fallback")
+        mode_change.await_no_more(conn, source_oid)
+        mode_change.record(conn, source_oid, CaptureMode.TRIGGER, reason, event="cdc_fallback")
 
 
 def prune(conn: psycopg.Connection[Any], source_oid: int) -> int:
@@ -247,7 +248,7 @@ def _lock(conn: psycopg.Connection[Any], oid: int, mode: str) -> LockRequest:
     return LockRequest(sql.Identifier(*row), mode)
 
 
-def _require(mode: Mode | None, expected: Mode) -> None:
+def _require(mode: CaptureMode | None, expected: CaptureMode) -> None:
     if mode is not expected:
         raise _cannot(
             "change its mode",

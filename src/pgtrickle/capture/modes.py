@@ -1,6 +1,6 @@
 """Which way a source should be captured next. Pure: `decide` maps what is known of a source to one step.
 
-`steer.py` gathers the facts for every source in turn and has `handover.py` carry the step out.
+`supervise.py` gathers the facts for every source in turn and has `handover.py` carry the step out.
 
                     START                     COMPLETE
       TRIGGER ────────────────▶ TRANSITIONING ────────────────▶ WAL
@@ -28,7 +28,7 @@ LONGEST_PAUSE: Final = timedelta(hours=1)
 _MOST_NAMED: Final = 3
 
 
-class Mode(StrEnum):
+class CaptureMode(StrEnum):
     """How a source is captured at present."""
 
     TRIGGER = "TRIGGER"
@@ -65,7 +65,7 @@ class DecoderState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestedMode:
     """What all consumers of a source ask for together; `reason` says whose word it is."""
 
     mode: str
@@ -73,7 +73,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ModeLimits:
     """The settings that bound WAL capture. `critical` None: no backpressure."""
 
     critical: int | None
@@ -90,15 +90,15 @@ class Situation:
     `decoder_moved_at`: when the decoder last began, or came further.
     """
 
-    mode: Mode
-    asked: Asked
+    mode: CaptureMode
+    asked: RequestedMode
     eligibility: Eligibility
     slot: SlotState
     published: bool
     decoder: DecoderState
     caught_up: bool
     held_bytes: int
-    limits: Limits
+    limits: ModeLimits
     now: datetime
     triggers_stand: bool = True
     draining_since: datetime | None = None
@@ -109,7 +109,7 @@ class Situation:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ModeDecision:
     """One step and why. `failed`: the step answers a failure, so the next try comes after a pause."""
 
     step: Step
@@ -117,18 +117,18 @@ class Decision:
     failed: bool = False
 
 
-def combine(requested: Iterable[tuple[str, str | None]], setting: str) -> Asked:
+def combine(requested: Iterable[tuple[str, str | None]], setting: str) -> RequestedMode:
     """The mode for a source whose consumers are (name, requested mode or None for the setting's); the safer wins."""
     safety = ("trigger", "auto", "wal")
     asked = sorted(
         ((mode or setting, mode is None, name) for name, mode in requested), key=lambda each: safety.index(each[0])
     )
     if not asked:
-        return Asked("trigger", "no stream table reads it")
+        return RequestedMode("trigger", "no stream table reads it")
     mode, by_setting, name = asked[0]
     whose = "by the setting cdc_mode" if by_setting else f"by {name}"
     others = [f"{other} by {its_name}" for other, _, its_name in asked if other != mode]
-    return Asked(mode, f"{mode} is asked for {whose}" + (f", which wins over {_few(others)}" if others else ""))
+    return RequestedMode(mode, f"{mode} is asked for {whose}" + (f", which wins over {_few(others)}" if others else ""))
 
 
 def _few(names: list[str]) -> str:
@@ -143,38 +143,42 @@ def pause_after(failures: int) -> timedelta:
     return min(pause, LONGEST_PAUSE)
 
 
-def decide(at: Situation) -> Decision:
+def decide(at: Situation) -> ModeDecision:
     """The next step for a source."""
     if at.eligibility.code == GONE:
-        counts_on_slot = at.mode is not Mode.TRIGGER or at.draining_since is not None
-        return Decision(Step.LET_GO if counts_on_slot else Step.STAY, "the table does not exist")
-    return {Mode.TRIGGER: _on_triggers, Mode.TRANSITIONING: _in_transition, Mode.WAL: _on_wal}[at.mode](at)
+        counts_on_slot = at.mode is not CaptureMode.TRIGGER or at.draining_since is not None
+        return ModeDecision(Step.LET_GO if counts_on_slot else Step.STAY, "the table does not exist")
+    return {CaptureMode.TRIGGER: _on_triggers, CaptureMode.TRANSITIONING: _in_transition, CaptureMode.WAL: _on_wal}[
+        at.mode
+    ](at)
 
 
-def _on_triggers(at: Situation) -> Decision:
+def _on_triggers(at: Situation) -> ModeDecision:
     if at.draining_since is not None:
         if (lost := _lost(at)) is not None:
-            return Decision(Step.FALL_BACK_LOSSY, f"{lost} before all of its changes were decoded", failed=True)
+            return ModeDecision(Step.FALL_BACK_LOSSY, f"{lost} before all of its changes were decoded", failed=True)
         if _is_stuck(at, at.draining_since):
-            return Decision(Step.FALL_BACK_LOSSY, "its last changes in the WAL were not decoded in time", failed=True)
+            return ModeDecision(
+                Step.FALL_BACK_LOSSY, "its last changes in the WAL were not decoded in time", failed=True
+            )
     if at.asked.mode == "trigger":
-        return Decision(Step.STAY, at.asked.reason)
+        return ModeDecision(Step.STAY, at.asked.reason)
     if not at.eligibility.eligible:
-        return Decision(Step.STAY, at.eligibility.reason or "it is not eligible")
+        return ModeDecision(Step.STAY, at.eligibility.reason or "it is not eligible")
     if at.next_try_at is not None and at.now < at.next_try_at:
-        return Decision(Step.STAY, f"WAL is tried again at {at.next_try_at:%Y-%m-%d %H:%M:%S %Z}".rstrip())
+        return ModeDecision(Step.STAY, f"WAL is tried again at {at.next_try_at:%Y-%m-%d %H:%M:%S %Z}".rstrip())
     if at.limits.critical is not None and at.held_bytes > at.limits.resume:
         held, mark = at.held_bytes, at.limits.resume
-        return Decision(Step.STAY, f"the slot holds back {held} bytes of WAL, more than the {mark} to resume at")
+        return ModeDecision(Step.STAY, f"the slot holds back {held} bytes of WAL, more than the {mark} to resume at")
     if not at.triggers_stand:
-        return Decision(Step.STAY, "a trigger is missing or disabled: the next refresh puts it back")
-    return Decision(Step.START, at.asked.reason)
+        return ModeDecision(Step.STAY, "a trigger is missing or disabled: the next refresh puts it back")
+    return ModeDecision(Step.START, at.asked.reason)
 
 
-def _in_transition(at: Situation) -> Decision:
+def _in_transition(at: Situation) -> ModeDecision:
     """No step from here loses anything: until COMPLETE the triggers' rows are those that count."""
     if at.asked.mode == "trigger":
-        return Decision(Step.ABANDON, at.asked.reason)
+        return ModeDecision(Step.ABANDON, at.asked.reason)
     for problem in (
         _lost(at),
         _unpublished(at),
@@ -184,31 +188,31 @@ def _in_transition(at: Situation) -> Decision:
         _lags(at),
     ):
         if problem is not None:
-            return Decision(Step.ABANDON, problem, failed=True)
+            return ModeDecision(Step.ABANDON, problem, failed=True)
     if at.decoder is DecoderState.RUNNING and at.caught_up and at.triggers_stand:
-        return Decision(Step.COMPLETE, "the decoder has caught up")
+        return ModeDecision(Step.COMPLETE, "the decoder has caught up")
     if at.transition_started_at is not None and at.now - at.transition_started_at > at.limits.timeout:
-        return Decision(
+        return ModeDecision(
             Step.ABANDON, f"the transition took longer than {at.limits.timeout.total_seconds():g} s", failed=True
         )
     if not at.triggers_stand:
-        return Decision(Step.STAY, "a trigger is missing or disabled: the next refresh puts it back")
-    return Decision(Step.STAY, "waiting for the decoder")
+        return ModeDecision(Step.STAY, "a trigger is missing or disabled: the next refresh puts it back")
+    return ModeDecision(Step.STAY, "waiting for the decoder")
 
 
-def _on_wal(at: Situation) -> Decision:
+def _on_wal(at: Situation) -> ModeDecision:
     for loss in (_lost(at), _unpublished(at)):
         if loss is not None:
-            return Decision(Step.FALL_BACK_LOSSY, loss, failed=True)
+            return ModeDecision(Step.FALL_BACK_LOSSY, loss, failed=True)
     if (unidentified := _unidentified(at)) is not None:
         # Changes since then tell no old values. That there were none cannot be known.
-        return Decision(Step.FALL_BACK_LOSSY, unidentified, failed=True)
+        return ModeDecision(Step.FALL_BACK_LOSSY, unidentified, failed=True)
     if at.asked.mode == "trigger":
-        return Decision(Step.FALL_BACK, at.asked.reason)
+        return ModeDecision(Step.FALL_BACK, at.asked.reason)
     for problem in (_ineligible(at), _decoder_failed(at), _lags(at)):
         if problem is not None:
-            return Decision(Step.FALL_BACK, problem, failed=True)
-    return Decision(Step.STAY, "captured from the WAL")
+            return ModeDecision(Step.FALL_BACK, problem, failed=True)
+    return ModeDecision(Step.STAY, "captured from the WAL")
 
 
 def _is_stuck(at: Situation, since: datetime) -> bool:

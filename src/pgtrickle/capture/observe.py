@@ -1,4 +1,4 @@
-"""What is known of the sources: all that the decisions about their modes depend on. Called by `steer.py`.
+"""What is known of the sources: all that the decisions about their modes depend on. Called by `supervise.py`.
 
 All sources are looked at together, in a few statements: the service does it every second, however many there are.
 """
@@ -13,7 +13,7 @@ from typing import Any, Final
 import psycopg
 
 from pgtrickle.capture import eligibility, slot
-from pgtrickle.capture.modes import Asked, DecoderState, Limits, Mode, Situation, SlotState, combine
+from pgtrickle.capture.modes import CaptureMode, DecoderState, ModeLimits, RequestedMode, Situation, SlotState, combine
 from pgtrickle.capture.slot import Slot
 from pgtrickle.config import Settings
 
@@ -58,7 +58,7 @@ def observe(
         if oid not in verdicts:
             continue  # captured since we asked
         situation = Situation(
-            mode=Mode(mode),
+            mode=CaptureMode(mode),
             asked=asked.get(oid) or combine((), settings.cdc_mode),
             eligibility=verdicts[oid],
             slot=current.state,
@@ -79,7 +79,7 @@ def observe(
     return tuple(found)
 
 
-def asked_of(conn: psycopg.Connection[Any], settings: Settings) -> dict[int, Asked]:
+def asked_of(conn: psycopg.Connection[Any], settings: Settings) -> dict[int, RequestedMode]:
     """What each source's consumers ask for together."""
     consumers: defaultdict[int, list[tuple[str, str | None]]] = defaultdict(list)
     for oid, name, requested in conn.execute(
@@ -91,8 +91,8 @@ def asked_of(conn: psycopg.Connection[Any], settings: Settings) -> dict[int, Ask
     return {oid: combine(each, settings.cdc_mode) for oid, each in consumers.items()}
 
 
-def _limits(settings: Settings) -> Limits:
-    return Limits(
+def _limits(settings: Settings) -> ModeLimits:
+    return ModeLimits(
         critical=settings.wal_backpressure_critical_bytes if settings.enforce_backpressure else None,
         resume=settings.wal_backpressure_resume_bytes,
         timeout=timedelta(seconds=settings.wal_transition_timeout),

@@ -61,7 +61,7 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class RelationColumn:
     """A column of a relation, as it was when the change was made; `key` if it belongs to the replica identity."""
 
     name: str
@@ -78,7 +78,7 @@ class Relation:
     schema: str
     name: str
     identity: str
-    columns: tuple[Column, ...]
+    columns: tuple[RelationColumn, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def relation(data: bytes, at: int = 0) -> Relation:
             flags = data[at]
             column, at = _string(data, at + 1)
             type_oid, modifier = _COLUMN.unpack_from(data, at)
-            columns.append(Column(column, type_oid, modifier, bool(flags & 1)))
+            columns.append(RelationColumn(column, type_oid, modifier, bool(flags & 1)))
             at += _COLUMN.size
     except (struct_error, IndexError, ValueError) as error:
         raise _malformed("Relation", data) from error

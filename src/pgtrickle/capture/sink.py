@@ -21,16 +21,7 @@ from psycopg.pq import TransactionStatus
 
 from pgtrickle import db, failpoints
 from pgtrickle.capture.buffer import PAGE, SCHEMA, buffer_column, buffer_identifier, buffer_name
-from pgtrickle.capture.copybinary import (
-    HEADER,
-    TRAILER,
-    BufferShape,
-    Route,
-    Target,
-    ValueType,
-    extend_xid,
-    misfit,
-)
+from pgtrickle.capture.copybinary import HEADER, TRAILER, BufferShape, CopyTarget, Route, ValueType, extend_xid, misfit
 from pgtrickle.capture.pgoutput import Relation
 from pgtrickle.capture.replication import format_lsn, parse_lsn
 from pgtrickle.capture.source import WIDTH
@@ -100,8 +91,8 @@ class Sink:
         self._fence = fence
         self._slot = slot
         self._pid = self._conn.info.backend_pid
-        self._copy: tuple[Target, Copy, ExitStack] | None = None
-        self._targets: dict[int, Target] = {}
+        self._copy: tuple[CopyTarget, Copy, ExitStack] | None = None
+        self._targets: dict[int, CopyTarget] = {}
         self._routes: dict[int, tuple[Relation, tuple[Route, ...]]] = {}
         self._partial: set[int] = set()
         """Relations whose old rows are not whole."""
@@ -144,7 +135,7 @@ class Sink:
             route.target.begin(extended, lsn)
         return known[1]
 
-    def flush(self, target: Target) -> None:
+    def flush(self, target: CopyTarget) -> None:
         """Send the target's rows on. The server works on them while we go on."""
         if self._copy is None or self._copy[0] is not target:
             self._end_copy()
@@ -331,13 +322,13 @@ class Sink:
             shapes.append(BufferShape(source, tuple(columns), kept, bool(partitioned), int(str(refused)), bool(pairs)))
         return shapes
 
-    def _target(self, shape: BufferShape) -> Target:
+    def _target(self, shape: BufferShape) -> CopyTarget:
         """The target of a source, made anew when its buffer has changed."""
         target = self._targets.get(shape.source)
         if target is None or target.shape != shape:
             if target is not None:
                 assert not target.rows, "a buffer changed within a batch"
-            target = self._targets[shape.source] = Target(shape)
+            target = self._targets[shape.source] = CopyTarget(shape)
         return target
 
     def _value_types(self, relation: Relation) -> tuple[ValueType | None, ...]:
@@ -364,7 +355,7 @@ class Sink:
         if as_text:
             self._staging[shape.source] = staging or _create_staging(self._conn, shape, as_text)
 
-    def _copy_statement(self, target: Target) -> sql.Composed:
+    def _copy_statement(self, target: CopyTarget) -> sql.Composed:
         shape = target.shape
         staging = self._staging.get(shape.source)
         return sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(

@@ -10,11 +10,11 @@ import psycopg
 from psycopg.rows import class_row
 
 from pgtrickle.errors import StateError, Unsupported
-from pgtrickle.model import Table
+from pgtrickle.model import FIRST_USER_OID, Table
 
 
 @dataclass(frozen=True, slots=True)
-class Attribute:
+class SourceColumn:
     """A column of a source. `type` is the column's type for the buffer: a domain's base type, since the unused side of
     a change is NULL and a domain may forbid that. `expression` is that of a virtual generated column. `width` is what a
     value takes of a page at most, in bytes, when all that can be stored elsewhere (TOAST) is."""
@@ -36,7 +36,7 @@ class Source:
     hierarchy that may have partitions (itself included)."""
 
     table: Table
-    attributes: tuple[Attribute, ...]
+    attributes: tuple[SourceColumn, ...]
     descendants: tuple[Table, ...]
     parents: tuple[int, ...]
     row_level: bool
@@ -46,7 +46,7 @@ class Source:
         """Four triggers on each table of the hierarchy."""
         return 4 * (1 + len(self.descendants))
 
-    def named(self, columns: Collection[str]) -> tuple[Attribute, ...]:
+    def named(self, columns: Collection[str]) -> tuple[SourceColumn, ...]:
         """The attributes of `columns` in the table's order; StateError for one that is not there."""
         missing = sorted(set(columns) - {each.name for each in self.attributes})
         if missing:
@@ -109,7 +109,7 @@ def read_source(conn: psycopg.Connection[Any], table: Table, *, trigger_mode: st
             code="PT251",
             hint="Connect as the owner of the table, or GRANT that role to the one pgtrickle uses.",
         )
-    with conn.cursor(row_factory=class_row(Attribute)) as cursor:
+    with conn.cursor(row_factory=class_row(SourceColumn)) as cursor:
         attributes = tuple(cursor.execute(_ATTRIBUTES, (table.oid,)))
     tree = conn.execute(
         "SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence FROM pg_partition_tree(%s) AS p"
@@ -136,7 +136,7 @@ def _require_capturable(table: Table, kind: str, persistence: str, inherits: boo
         raise _refusal(table, what, hint)
     if kind not in ("r", "p"):
         raise _refusal(table, "not a table", "Name a table.")
-    if table.schema in ("pg_catalog", "information_schema") or table.oid < 16384:
+    if table.schema in ("pg_catalog", "information_schema") or table.oid < FIRST_USER_OID:
         raise _refusal(table, "a system catalog", "Use refresh_mode => 'FULL'.")
     if persistence == "t":
         raise _refusal(table, "a temporary table", "Only one session sees it: use a permanent table.")

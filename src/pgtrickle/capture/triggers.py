@@ -31,10 +31,10 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
-from pgtrickle.capture import buffer, eligibility, named_locks, shift
+from pgtrickle.capture import buffer, eligibility, mode_change, named_locks
 from pgtrickle.capture.locks import GIVE_UP_AFTER_S, LockRequest, lock_all
-from pgtrickle.capture.modes import Mode
-from pgtrickle.capture.source import Attribute, Source, read_source
+from pgtrickle.capture.modes import CaptureMode
+from pgtrickle.capture.source import Source, SourceColumn, read_source
 from pgtrickle.model import Table
 
 _TEMPLATE, _UPDATE, _UPDATE_WIDE, _TOO_LARGE = (
@@ -70,11 +70,11 @@ class _Job:
     """
 
     source: Source
-    mode: Mode
+    mode: CaptureMode
     intact: bool
-    columns: tuple[Attribute, ...]
+    columns: tuple[SourceColumn, ...]
     buffer_exists: bool
-    unfit: tuple[Attribute, ...]
+    unfit: tuple[SourceColumn, ...]
     body: str
     triggers_stand: bool
     strays: tuple[_Trigger, ...]
@@ -125,16 +125,16 @@ def attach_all(
             lock_all(conn, [request for job in todo for request in _locks(job)], give_up_after_s=give_up_after_s)
         for job in todo:  # planned again: only now can no DDL come in between
             job = _plan(conn, job.source.table, wanted[job.source.table], trigger_mode)
-            if job.buffer_exists and job.mode is not Mode.WAL and not stand(conn, job.source.table.oid):
+            if job.buffer_exists and job.mode is not CaptureMode.WAL and not stand(conn, job.source.table.oid):
                 buffer.mark(conn, job.source.table.oid)  # once they stand again, other consumers could not tell
             _carry_out(conn, job)
             if not job.buffer_exists and _has_readers(conn, job.source.table.oid):
                 buffer.mark(conn, job.source.table.oid)  # someone dropped it, with changes that others had not read
-            if job.mode is Mode.WAL:
-                shift.to_triggers(
+            if job.mode is CaptureMode.WAL:
+                mode_change.to_triggers(
                     conn, job.source.table.oid, _why_back(job), failed=not job.intact, lossy=not job.intact
                 )
-        shift.follow(conn, [table.oid for table in wanted])
+        mode_change.follow(conn, [table.oid for table in wanted])
         return tuple(job.source.table for job in todo)
 
 
@@ -233,8 +233,8 @@ def _remove(conn: psycopg.Connection[Any], source_oid: int, triggers: Sequence[_
     _drop_triggers(conn, triggers)
     conn.execute(sql.SQL("DROP FUNCTION IF EXISTS {}()").format(_function(source_oid)))
     buffer.drop(conn, source_oid)
-    shift.unpublish(conn, source_oid)
-    shift.restore_identity(conn, source_oid)
+    mode_change.unpublish(conn, source_oid)
+    mode_change.restore_identity(conn, source_oid)
     conn.execute("DELETE FROM pgtrickle.pgt_handovers WHERE source_relid = %s", (source_oid,))
     conn.execute("DELETE FROM pgtrickle.pgt_change_tracking WHERE source_relid = %s", (source_oid,))
     named_locks.remove(conn, f"capture {source_oid}")
@@ -254,7 +254,7 @@ def _plan(conn: psycopg.Connection[Any], table: Table, wanted: Collection[str], 
         " FROM pgtrickle.pgt_change_tracking WHERE source_relid = %s",
         (table.oid,),
     ).fetchone()
-    mode = Mode.TRIGGER if row is None else Mode(row[1])
+    mode = CaptureMode.TRIGGER if row is None else CaptureMode(row[1])
     there = {each.name for each in source.attributes}
     captured = there & set(row[0]) if row is not None else set()
     columns = source.named(captured | set(wanted))
@@ -264,12 +264,12 @@ def _plan(conn: psycopg.Connection[Any], table: Table, wanted: Collection[str], 
     return _Job(
         source,
         mode,
-        mode is not Mode.WAL or (row is not None and bool(row[2]) and eligibility.still_holds(conn, table.oid)),
+        mode is not CaptureMode.WAL or (row is not None and bool(row[2]) and eligibility.still_holds(conn, table.oid)),
         columns,
         exists,
         buffer.unfit(conn, table.oid, columns) if exists else columns,
         body,
-        _triggers_stand(conn, source, body, truncate_only=mode is Mode.WAL),
+        _triggers_stand(conn, source, body, truncate_only=mode is CaptureMode.WAL),
         tuple(
             each
             for each in _triggers_of(conn, table.oid)
@@ -386,7 +386,7 @@ def _triggers_stand(conn: psycopg.Connection[Any], source: Source, body: str, *,
     return row is not None and row[0] == body and row[1] == source.trigger_count
 
 
-def _body(conn: psycopg.Connection[Any], source: Source, columns: Sequence[Attribute]) -> str:
+def _body(conn: psycopg.Connection[Any], source: Source, columns: Sequence[SourceColumn]) -> str:
     """The function's text for these columns. A row trigger sees its one row as a transition table of one row."""
     values = [_value(column) for column in columns]
     slots = [sql.Identifier(f"c{column.number}") for column in columns]
@@ -416,7 +416,7 @@ def _body(conn: psycopg.Connection[Any], source: Source, columns: Sequence[Attri
     return text.as_string(conn)
 
 
-def _value(column: Attribute) -> sql.Composable:
+def _value(column: SourceColumn) -> sql.Composable:
     """The column of a transition row `r`; a virtual generated column is NULL there, so it is computed."""
     if column.expression is not None:
         return sql.SQL("({})").format(sql.SQL(column.expression))
@@ -428,7 +428,7 @@ def _tail(items: Sequence[sql.Composable]) -> sql.Composed:
     return sql.Composed([part for item in items for part in (sql.SQL(", "), item)])
 
 
-def _intact(source: Source, columns: Sequence[Attribute]) -> sql.Composed:
+def _intact(source: Source, columns: Sequence[SourceColumn]) -> sql.Composed:
     """A condition true as long as the columns and partitions are those the function was written for."""
     # A virtual column's expression may read any column, so then all are watched.
     watched = source.attributes if any(column.expression is not None for column in columns) else columns

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import psycopg
 
-from pgtrickle.query.analysis import Dependencies
+from pgtrickle.query.analyse.analysis import Dependencies
 
 NOT_TRACKED: Final = (
     "this role may not create event triggers, so DDL on sources is noticed at the next refresh,"

@@ -2,7 +2,7 @@
 
 Oids, transactions and positions in the WAL mean something only where they were noted. In a restored catalog none of
 them is used (`pgt_present` shows all stream tables in ERROR), until `adopt` has forgotten them all. What it forgets,
-`refresh/repair.py` finds again, stream table by stream table: until then each of these is `restored`.
+`refresh/definition/repair.py` finds again, stream table by stream table: until then each of these is `restored`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Requests as the one who asks sees them: made, looked at, and whether a running service would take one.
 
-For the command line, which hands its work over. `scheduler/requests.py` carries requests out.
+For the command line, which hands its work over. `scheduler/request_executor.py` carries requests out.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from pgtrickle.catalog import ddl
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.errors import StateError
 from pgtrickle.model import Table
-from pgtrickle.query.analysis import NO_DEPENDENCIES, Dependencies
+from pgtrickle.query.analyse.analysis import NO_DEPENDENCIES, Dependencies
 
 WAKE_CHANNEL: Final = "pg_trickle_wake"
 """NOTIFY on it has the service look at once, and not at its next turn."""
@@ -149,15 +149,6 @@ def note_decoded(conn: psycopg.Connection[Any]) -> int:
         "UPDATE pgtrickle.pgt_dependencies AS d SET decoder_confirmed_lsn = p.lsn FROM pgtrickle.pgt_decoded AS p"
         " WHERE d.cdc_mode <> 'TRIGGER' AND d.decoder_confirmed_lsn IS DISTINCT FROM p.lsn"
     ).rowcount
-
-
-def set_storage(conn: psycopg.Connection[Any], pgt_id: int, relid: int) -> None:
-    """The stream table is now stored in another relation."""
-    _update(
-        conn,
-        "UPDATE pgtrickle.pgt_stream_tables SET pgt_relid = %s, updated_at = now() WHERE pgt_id = %s",
-        (relid, pgt_id),
-    )
 
 
 def attach(conn: psycopg.Connection[Any], pgt_id: int, table: Table) -> None:

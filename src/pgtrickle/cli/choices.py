@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 
-class RefreshMode(StrEnum):
+class RefreshModeChoice(StrEnum):
     """Modes that a stream table can be refreshed in."""
 
     AUTO = "AUTO"
@@ -62,8 +62,8 @@ def _option(help: str, *names: str) -> object:
     return typer.Option(*names, help=help, case_sensitive=False)
 
 
-Mode = Annotated[RefreshMode, _option("Refresh mode.")]
-OptionalMode = Annotated[RefreshMode | None, _option("Refresh mode.")]
+Mode = Annotated[RefreshModeChoice, _option("Refresh mode.")]
+OptionalMode = Annotated[RefreshModeChoice | None, _option("Refresh mode.")]
 OptionalCdcMode = Annotated[
     CdcMode | None, _option("How to capture changes. Default, and `inherit`: the setting cdc_mode.")
 ]

@@ -1,4 +1,4 @@
-"""`pgtrickle cdc` and `pgtrickle health`: how sources are captured, and whether something is wrong."""
+"""`pgtrickle cdc`, `health` and `doctor`: how sources are captured, whether something is wrong, and is all ready."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pgtrickle.catalog.health import SlotHealth
 from pgtrickle.cli.outcome import NO
 from pgtrickle.cli.output import print_json, print_table
 from pgtrickle.cli.target import AsJson, target
+from pgtrickle.monitor import readiness
 
 
 def cdc(
@@ -75,6 +76,25 @@ def health(context: typer.Context, as_json: AsJson = False) -> None:
         )
         _advise(advice)
     if any(check.severity == "ERROR" for check in checks):
+        raise typer.Exit(NO)
+
+
+def doctor(context: typer.Context, as_json: AsJson = False) -> None:
+    """Check whether the server is ready. Prints the statements that put right what is not. Exit code 1 on an error."""
+    with target(context).connection("examining the server") as connection:
+        findings = readiness.examine(connection)
+    if as_json:
+        print_json([asdict(each) for each in findings])
+    else:
+        print_table(
+            ["check", "severity", "detail"], [(each.check_name, each.severity, each.detail) for each in findings]
+        )
+        mends = list(dict.fromkeys(each.mend for each in findings if each.mend is not None))
+        if mends:
+            typer.echo("\nto put it right:")
+        for mend in mends:  # in full, so that it can be copied
+            typer.echo(f"  {mend}")
+    if any(each.severity == "ERROR" for each in findings):
         raise typer.Exit(NO)
 
 

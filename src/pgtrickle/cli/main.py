@@ -67,6 +67,7 @@ _VERBS: tuple[Callable[..., None], ...] = (
     tables.explain,
     health.cdc,
     health.health,
+    health.doctor,
     tables.verify,
     database.config,
 )

@@ -11,7 +11,7 @@ from pgtrickle.cli.output import print_json, print_table
 from pgtrickle.cli.target import AsJson, target
 
 if TYPE_CHECKING:
-    from pgtrickle.refresh.repair import Repair
+    from pgtrickle.refresh.definition.repair import Repair
 
 
 def repair(

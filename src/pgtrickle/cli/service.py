@@ -55,15 +55,15 @@ def run(
 
 def _service(dsn: str, flags: Mapping[str, str | None]) -> tuple[Service, Controls]:
     from pgtrickle.api import connect  # here: the other verbs start without
-    from pgtrickle.scheduler.desk import Desk
-    from pgtrickle.scheduler.refreshes import Refreshes
+    from pgtrickle.scheduler.refresh_loop import RefreshLoop
+    from pgtrickle.scheduler.request_loop import RequestLoop
     from pgtrickle.scheduler.service import Controls, Service
 
     controls = Controls()
     service = Service(
         dsn,
-        refreshes=lambda fence: Refreshes(dsn, fence),
-        requests=lambda fence: Desk(dsn, lambda settings: connect(dsn, master=settings.spark_master), fence),
+        refreshes=lambda fence: RefreshLoop(dsn, fence),
+        requests=lambda fence: RequestLoop(dsn, lambda settings: connect(dsn, master=settings.spark_master), fence),
         controls=controls,
         flags=flags,
     )

@@ -15,7 +15,7 @@ from pgtrickle.cli.choices import (
     OptionalMode,
     OptionalStatus,
     Policy,
-    RefreshMode,
+    RefreshModeChoice,
 )
 from pgtrickle.cli.outcome import NO, reported
 from pgtrickle.cli.output import age, duration, print_json, print_table
@@ -25,7 +25,7 @@ from pgtrickle.errors import UsageError
 if TYPE_CHECKING:
     from pgtrickle.catalog.reader import HistoryRow, StreamTable
     from pgtrickle.refresh.result import RefreshResult
-    from pgtrickle.refresh.verify import Verification
+    from pgtrickle.refresh.verification.verify import Verification
 
 Name = Annotated[str, typer.Argument(help="Name of the stream table, with or without its schema.")]
 Query = Annotated[
@@ -49,7 +49,7 @@ def create(
     schedule: Annotated[
         str, typer.Option(metavar="TIME", help="How often: 5s, 1h30m, a cron expression, or calculated.")
     ] = "1m",
-    refresh_mode: Mode = RefreshMode.AUTO,
+    refresh_mode: Mode = RefreshModeChoice.AUTO,
     cdc_mode: OptionalCdcMode = None,
     initialize: Annotated[
         bool,
@@ -304,13 +304,16 @@ def explain(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(help="Name of the stream table.")] = None,
     query: OptionalQuery = None,
+    analyze: Annotated[
+        bool, typer.Option("--analyze", help="Run it for the changes now waiting, undo that, and show rows and times.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Explain how a stream table, or a query, is maintained."""
     with reported():
         text = None if query is None else query_text(query)
     with target(context).trickle("explaining") as trickle:
-        said = trickle.explain(name, query=text)
+        said = trickle.explain(name, query=text, analyze=analyze)
         table = None if name is None else str(trickle.status(name)[0])
     if as_json:
         print_json({"table": table, "query": text, "text": said})

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +15,7 @@ import typer
 from pgtrickle import db, destination
 from pgtrickle.cli.outcome import reported
 from pgtrickle.cli.progress import progress
+from pgtrickle.directories import spark_log
 from pgtrickle.errors import UsageError
 
 if TYPE_CHECKING:
@@ -50,6 +53,10 @@ class Target:
         """
         with reported(), progress(doing):
             from pgtrickle.api import connect  # here: the verbs that need none of it start without
+            from pgtrickle.spark import java
+
+            os.environ.setdefault("SPARK_SUBMIT_OPTS", java.QUICK)  # Spark's own variable; for this process only
+            _keep_from_terminal()
 
             with connect(self.dsn(), install_catalog=install_catalog) as trickle:
                 yield trickle
@@ -80,6 +87,16 @@ class Target:
         """A bare connection, for verbs that must not install the catalog."""
         with reported(), progress(doing), db.connect(self.dsn()) as connection:
             yield connection
+
+
+def _keep_from_terminal() -> None:
+    """What libraries log goes to Spark's log: py4j tells with a traceback that Java has ended, and we tell it too."""
+    root = logging.getLogger()
+    if root.handlers:
+        return
+    with suppress(OSError):
+        spark_log().parent.mkdir(parents=True, exist_ok=True)
+        root.addHandler(logging.FileHandler(spark_log(), delay=True))
 
 
 EXPOSED = (

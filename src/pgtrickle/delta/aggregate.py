@@ -10,7 +10,7 @@ State: per group its row count, partial sums and last output, as they were befor
 
 from __future__ import annotations
 
-from pgtrickle.delta.algebra import AggregateDelta, empty, is_empty
+from pgtrickle.delta.algebra import StatefulDelta, empty, is_empty
 from pgtrickle.delta.differentiate import differentiate
 from pgtrickle.query.operators import Aggregate, Operator
 
@@ -18,4 +18,4 @@ from pgtrickle.query.operators import Aggregate, Operator
 @differentiate.register
 def aggregate(op: Aggregate, changed: frozenset[int] | None = None) -> Operator:
     delta = differentiate(op.input, changed)  # ΔR
-    return empty(op) if is_empty(delta) else AggregateDelta(op.columns, delta, op)
+    return empty(op) if is_empty(delta) else StatefulDelta(op.columns, delta, op)

@@ -8,16 +8,9 @@ and `Match` may have a delta on their left: they look at each of its rows by its
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from pgtrickle.query.operators import (
-    Aggregate,
-    LeftJoin,
-    Match,
-    Operator,
-    Scan,
-    TopK,
-    _require,
-)
+from pgtrickle.query.operators import LeftJoin, Match, Operator, Scan, Stateful, require
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,37 +40,21 @@ class Plus(Operator):
 
     terms: tuple[Operator, ...]
 
+    INPUTS: ClassVar[tuple[str, ...]] = ("terms",)
+
     def __post_init__(self) -> None:
         for term in self.terms:
-            _require(term.names == self.names, "terms of a sum have the same columns")
-
-    @property
-    def inputs(self) -> tuple[Operator, ...]:
-        return self.terms
+            require(term.names == self.names, "terms of a sum have the same columns")
 
 
 @dataclass(frozen=True, slots=True)
-class AggregateDelta(Operator):
-    """−old +new for each group that `delta` (a delta of the aggregate's input) touches; keeps state."""
+class StatefulDelta(Operator):
+    """−old +new of the rows of `kept` that `delta`, of its input, may change: of touched groups, or all first rows."""
 
     delta: Operator
-    aggregate: Aggregate
+    kept: Stateful
 
-    @property
-    def inputs(self) -> tuple[Operator, ...]:
-        return (self.delta,)
-
-
-@dataclass(frozen=True, slots=True)
-class TopKDelta(Operator):
-    """−old +new of the first rows, should `delta` (a delta of their input) have any; keeps state."""
-
-    delta: Operator
-    top: TopK
-
-    @property
-    def inputs(self) -> tuple[Operator, ...]:
-        return (self.delta,)
+    INPUTS: ClassVar[tuple[str, ...]] = ("delta",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +68,7 @@ class Rematch(Operator):
     left: After | Before
     delta: Operator
 
-    @property
-    def inputs(self) -> tuple[Operator, ...]:
-        return (self.left, self.delta)
+    INPUTS: ClassVar[tuple[str, ...]] = ("left", "delta")
 
 
 def empty(operator: Operator) -> Plus:
@@ -108,7 +83,7 @@ def is_empty(operator: Operator) -> bool:
 
 def plus(*terms: Operator) -> Operator:
     """The sum of at least one term, with nested sums flattened, ∅ dropped and a sum of one term being that term."""
-    _require(len(terms) >= 1, "a sum needs a term to know its columns")
+    require(len(terms) >= 1, "a sum needs a term to know its columns")
     flat = tuple(part for term in terms for part in (term.terms if isinstance(term, Plus) else (term,)))
     return flat[0] if len(flat) == 1 else Plus(terms[0].columns, flat)
 
@@ -128,6 +103,6 @@ def keeps_state(operator: Operator) -> bool:
 
     State tables hold the rows of the start of the window, so such an operator is cheap to read at `Before`.
     """
-    if isinstance(operator, Aggregate | TopK):
+    if isinstance(operator, Stateful):
         return True
     return bool(operator.inputs) and all(map(keeps_state, operator.inputs))

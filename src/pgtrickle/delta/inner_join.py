@@ -24,20 +24,16 @@ def inner_join(op: InnerJoin, changed: frozenset[int] | None = None) -> Operator
     if is_empty(delta_left) and is_empty(delta_right):
         return empty(op)
     if is_empty(delta_right):
-        return _join(op, delta_left, _unchanged(op.right))
+        return op.with_inputs((delta_left, _unchanged(op.right)))
     if is_empty(delta_left):
-        return _join(op, _unchanged(op.left), delta_right)
+        return op.with_inputs((_unchanged(op.left), delta_right))
     if keeps_state(op.left) and not keeps_state(op.right):
-        from_left = _join(op, delta_left, after(op.right))  # ΔL ⋈ R′
-        from_right = _join(op, before(op.left), delta_right)  # L ⋈ ΔR
+        from_left = op.with_inputs((delta_left, after(op.right)))  # ΔL ⋈ R′
+        from_right = op.with_inputs((before(op.left), delta_right))  # L ⋈ ΔR
     else:
-        from_left = _join(op, delta_left, before(op.right))  # ΔL ⋈ R
-        from_right = _join(op, after(op.left), delta_right)  # L′ ⋈ ΔR
+        from_left = op.with_inputs((delta_left, before(op.right)))  # ΔL ⋈ R
+        from_right = op.with_inputs((after(op.left), delta_right))  # L′ ⋈ ΔR
     return plus(from_left, from_right)
-
-
-def _join(op: InnerJoin, left: Operator, right: Operator) -> InnerJoin:
-    return InnerJoin(op.columns, left, right, op.condition, op.equalities)
 
 
 def _unchanged(side: Operator) -> Operator:

@@ -22,7 +22,7 @@ def left_join(op: LeftJoin, changed: frozenset[int] | None = None) -> Operator:
     left, right = (before(op.left), after(op.right)) if keeps_state(op.left) else (after(op.left), before(op.right))
     terms: list[Operator] = []
     if not is_empty(delta_left):
-        terms.append(LeftJoin(op.columns, delta_left, right, op.condition, op.equalities))  # ΔL ⟕ R
+        terms.append(op.with_inputs((delta_left, right)))  # ΔL ⟕ R
     if not is_empty(delta_right):
         terms.append(Rematch(op.columns, op, left, delta_right))  # L′ ⟕ R′ − L′ ⟕ R
     return plus(*terms) if terms else empty(op)

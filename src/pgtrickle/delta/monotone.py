@@ -6,7 +6,7 @@ T has gained, After the table with them, and every ΔT at one place of the query
     Q linear        Q′ = Q + Σ over sets of places, not empty, (−1)^(|set| + 1) · Q(ΔT at these, After elsewhere)
     Q distinct      Q′ = Q ∪ ⋃ over places Q(ΔT at this one, After elsewhere)
 
-Called by `refresh/circle_rules.py` (may the circle be?) and `refresh/fixpoint.py` (its rounds).
+Called by `refresh/circle/rules.py` (may the circle be?) and `refresh/circle/fixpoint.py` (its rounds).
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from pgtrickle.delta.algebra import Changes
 from pgtrickle.query.expression import referenced
 from pgtrickle.query.operators import (
     Aggregate,
-    Expand,
     Filter,
     InnerJoin,
     Match,
     MatchKind,
     Operator,
     Project,
+    Repeat,
+    RowWise,
     Scan,
     TopK,
     UnionAll,
@@ -58,7 +59,9 @@ def obstacle(tree: Operator, tables: Collection[int]) -> Operator | None:
     if not _places(tree, tables):
         return None
     match tree:
-        case Scan() | Filter() | Project() | Expand() | InnerJoin() | Match(kind=MatchKind.SEMI) | UnionAll():
+        case Repeat():
+            return tree
+        case Scan() | RowWise() | InnerJoin() | Match(kind=MatchKind.SEMI) | UnionAll():
             pass
         case Aggregate(keys=keys, calls=()) if keys:  # DISTINCT
             pass
@@ -108,14 +111,12 @@ def _with_changes(tree: Operator, chosen: Collection[Scan]) -> Operator | None:
             return Changes(tree.columns, tree)
         case UnionAll(branches=branches):
             touched = [branch for branch in branches if any(node in chosen for node in walk(branch))]
-            below = _with_changes(touched[0], chosen) if len(touched) == 1 else None
-            return None if below is None else replace(tree, branches=(below,))
-        case InnerJoin(left=left, right=right) | Match(left=left, right=right):
-            one, other = _with_changes(left, chosen), _with_changes(right, chosen)
-            return None if one is None or other is None else replace(tree, left=one, right=other)
-        case Filter() | Project() | Expand() | Aggregate():
-            below = _with_changes(tree.input, chosen)
-            return None if below is None else replace(tree, input=below)
+            changed = _with_changes(touched[0], chosen) if len(touched) == 1 else None
+            return None if changed is None else replace(tree, branches=(changed,))
+        case InnerJoin() | Match() | RowWise() | Aggregate():
+            below = [_with_changes(each, chosen) for each in tree.inputs]
+            found = [each for each in below if each is not None]
+            return tree.with_inputs(found) if len(found) == len(below) else None
     raise TypeError(f"{type(tree).__name__} is not monotone")
 
 

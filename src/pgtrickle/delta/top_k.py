@@ -9,7 +9,7 @@ Duplicates count one by one. State: the rows as they were before the window.
 
 from __future__ import annotations
 
-from pgtrickle.delta.algebra import TopKDelta, empty, is_empty
+from pgtrickle.delta.algebra import StatefulDelta, empty, is_empty
 from pgtrickle.delta.differentiate import differentiate
 from pgtrickle.query.operators import Operator, TopK
 
@@ -17,4 +17,4 @@ from pgtrickle.query.operators import Operator, TopK
 @differentiate.register
 def top_k(op: TopK, changed: frozenset[int] | None = None) -> Operator:
     delta = differentiate(op.input, changed)  # ΔR
-    return empty(op) if is_empty(delta) else TopKDelta(op.columns, delta, op)
+    return empty(op) if is_empty(delta) else StatefulDelta(op.columns, delta, op)

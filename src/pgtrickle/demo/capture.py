@@ -11,8 +11,8 @@ from pgtrickle import db
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.config import Settings
 from pgtrickle.db import Connection
-from pgtrickle.scheduler.rounds import Rounds
-from pgtrickle.scheduler.steering import Steering
+from pgtrickle.scheduler.capture_loop import CaptureLoop
+from pgtrickle.scheduler.loop_thread import LoopThread
 
 _SETTLE_WITHIN_S = 60.0
 _STOP_WITHIN_S = 30.0
@@ -48,11 +48,11 @@ class Capture:
 def capturing(dsn: str) -> Iterator[Capture]:
     """Capture is steered, and the WAL decoded, while the block runs."""
     with db.open_session(dsn, application_name="pgtrickle demo") as connection:
-        steering = Steering(dsn)
-        rounds = Rounds("capture", steering.round, Settings.load(connection))
+        loop = CaptureLoop(dsn)
+        rounds = LoopThread("capture", loop.round, Settings.load(connection))
         try:
             yield Capture(connection)
         finally:
             rounds.stop()
             rounds.join(_STOP_WITHIN_S)
-            steering.close()
+            loop.close()

@@ -14,7 +14,7 @@ from pgtrickle.demo.capture import Capture, capturing
 from pgtrickle.demo.shop import STREAMS, Stream
 from pgtrickle.demo.view import View
 from pgtrickle.demo.writers import Writers, writing
-from pgtrickle.refresh.verify import Verification
+from pgtrickle.refresh.verification.verify import Verification
 
 
 def show(dsn: str, seconds: float, console: Console) -> bool:

@@ -1,15 +1,15 @@
-"""How many rows a delta may have, by what the database says of its tables. Pure; called by `lower.py`."""
+"""How many rows a delta may have, by what the database says of its tables. Pure; called by `lower_delta.py`."""
 
 from __future__ import annotations
 
-from pgtrickle.delta.algebra import After, AggregateDelta, Before, Changes, Plus, Rematch, TopKDelta, keeps_state
-from pgtrickle.physical.facts import ROWS_PER_UNKNOWN_VALUE, Facts, read_cost
-from pgtrickle.physical.spine import flipped, meeting
+from pgtrickle.delta.algebra import After, Before, Changes, Plus, Rematch, StatefulDelta, keeps_state
+from pgtrickle.physical.join_path import flipped, join_step
+from pgtrickle.physical.table_facts import ROWS_PER_UNKNOWN_VALUE, TableFactsMap, read_cost
 from pgtrickle.postgres.weighted import chain
 from pgtrickle.query.operators import Aggregate, Equality, InnerJoin, LeftJoin, Match, Operator, Scan, UnionAll, walk
 
 
-def delta_rows(plan: Operator, facts: Facts) -> float:
+def delta_rows(plan: Operator, facts: TableFactsMap) -> float:
     """The rows of a delta plan, −old and +new; filters are not looked at."""
     core, _ = chain(plan)
     match core:
@@ -17,12 +17,12 @@ def delta_rows(plan: Operator, facts: Facts) -> float:
             return 2.0 * facts.changes.get(scan.table.oid, 0)
         case Plus(terms=parts) | UnionAll(branches=parts):
             return sum(delta_rows(part, facts) for part in parts)
-        case AggregateDelta(delta=below, aggregate=aggregate):
-            return 2.0 * delta_rows(below, facts) if aggregate.keys else 2.0
-        case TopKDelta(delta=below):
+        case StatefulDelta(kept=Aggregate(keys=())):
+            return 2.0
+        case StatefulDelta(delta=below):
             return 2.0 * delta_rows(below, facts)
         case InnerJoin():
-            below, met = meeting(core)
+            below, met = join_step(core)
             return delta_rows(below, facts) * _found(met.side, met.on.equalities, facts)
         case LeftJoin(left=left, right=After() | Before() as right, equalities=keys):
             return delta_rows(left, facts) * max(_found(right, keys, facts), 1.0)
@@ -33,7 +33,7 @@ def delta_rows(plan: Operator, facts: Facts) -> float:
     raise TypeError(f"not a delta plan: {type(core).__name__}")
 
 
-def _found(side: After | Before, keys: tuple[Equality, ...], facts: Facts) -> float:
+def _found(side: After | Before, keys: tuple[Equality, ...], facts: TableFactsMap) -> float:
     """The rows that one row of a delta finds on the other side."""
     scans = tuple(node for node in walk(side.operator) if isinstance(node, Scan))
     if not keys:

@@ -2,7 +2,8 @@
 
 A flow is a weighted, typed relation: its `columns`, and a weight. Where it is made of other flows, it is SQL over these
 as relations with names (`pgt_input_1`, …). How rows get to PostgreSQL and back is the business of whoever evaluates it:
-`spark/`, whose tasks send them as arrays, or plain SQL (`sql.py`). `lower.py` and `full.py` make the plans.
+`spark/`, whose tasks send them as arrays, or plain SQL (`flow_sql.py`). `lower_delta.py` and `lower_full.py` make
+the plans.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class Lookup(Flow):
 
 
 @dataclass(frozen=True, slots=True)
-class Together(Flow):
+class JointLookup(Flow):
     """What one query makes of several deltas, at the snapshot. Nothing comes of it if the first has no rows. `cancels`:
     rows that are alike are to be added up there, since many cancel out."""
 
@@ -142,7 +143,7 @@ def inputs(flow: Flow) -> tuple[Flow, ...]:
             return (source,)
         case HashJoin(left=left, right=right):
             return (left, right)
-        case Concat(flows=flows) | Together(flows=flows):
+        case Concat(flows=flows) | JointLookup(flows=flows):
             return flows
     return ()
 
@@ -152,6 +153,11 @@ def parts(flow: Flow) -> tuple[Flow, ...]:
     if isinstance(flow, Concat):
         return tuple(part for below in flow.flows for part in parts(below))
     return (flow,)
+
+
+def needs_stage(flow: Flow) -> bool:
+    """Whether it starts from what an earlier stage leaves."""
+    return isinstance(flow, Merged) or any(map(needs_stage, inputs(flow)))
 
 
 def uses(flows: Iterable[Flow]) -> Counter[Flow]:

@@ -1,5 +1,5 @@
 """What a delta meets: how its rows at hand are written and found, and what `explain` says of that. Pure; a part of
-`lower.py`."""
+`lower_delta.py`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 from pgtrickle.delta.algebra import keeps_state
 from pgtrickle.model import Table
-from pgtrickle.physical.facts import Facts, ReadCost, group_cost, index_cost, read_cost, scan_cost
 from pgtrickle.physical.flow import Choice
-from pgtrickle.physical.full import numbered
-from pgtrickle.physical.parts import Point
-from pgtrickle.postgres.keyed import groups_by_key
+from pgtrickle.physical.lower_full import numbered
+from pgtrickle.physical.table_facts import ReadCost, TableFactsMap, group_cost, index_cost, read_cost, scan_cost
+from pgtrickle.physical.window_parts import WindowPoint
+from pgtrickle.postgres.group_lookup import groups_by_key
 from pgtrickle.postgres.weighted import kept_rows, weigh
 from pgtrickle.query import render
-from pgtrickle.query.operators import Aggregate, Equality, Operator, Scan, TopK, walk
+from pgtrickle.query.operators import Equality, Operator, Scan, Stateful, walk
 
 Keys = tuple[Equality, ...]
 
@@ -29,7 +29,7 @@ class Operands:
     """
 
     tree: Operator
-    facts: Facts
+    facts: TableFactsMap
     state: Callable[[int], str]
     choices: list[Choice] = field(default_factory=list)
 
@@ -63,14 +63,14 @@ class Operands:
 
     def _kept(self, node: Operator) -> str | None:
         """The rows of what keeps state, off its table; a leaf of `render.select`."""
-        if not isinstance(node, Aggregate | TopK):
+        if not isinstance(node, Stateful):
             return None
         return kept_rows(node, self.state(numbered(self.tree)[node]))
 
 
-def held(operand: Operator) -> Point:
+def held(operand: Operator) -> WindowPoint:
     """Of when the rows at hand are: state is of the start, tables are of the snapshot."""
-    return Point.START if keeps_state(operand) else Point.SNAPSHOT
+    return WindowPoint.START if keeps_state(operand) else WindowPoint.SNAPSHOT
 
 
 def weighed(operand: Operator, leaf: render.Leaf) -> str:

@@ -9,7 +9,7 @@ added up where they land (`combined`). An inverse exists for count, sum and avg 
 have one unless the extreme leaves; every other call has none. Groups without an inverse are recomputed from their rows.
 A numeric sum keeps what subtraction alone would lose: NaN and infinities are counted apart, and `scales`
 (Σ weight·10^(18·scale)) tells the largest scale still present, so that the digits shown are PostgreSQL's.
-Called by `weighted.py` (contributions), `apply/state.py` (the rest).
+Called by `weighted.py` (contributions), `statements/state.py` (the rest).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from pgtrickle.model import BIGINT, Column, PgType, quote
+from pgtrickle.model import BIGINT, FIRST_USER_OID, Column, PgType, quote
 from pgtrickle.postgres.wire import WEIGHT
 from pgtrickle.query.operators import Aggregate, AggregateCall
 
 _INT2, _INT4, _INT8, _NUMERIC = 21, 23, 20, 1700
 _ANY_NUMERIC = PgType(1700, "numeric")
 _LEFT = "rows_left"
-_FIRST_USER_OID = 16384
+_NEVER = "false"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class CallState:
     partials: tuple[Partial, ...]
     contributions: tuple[Contribution, ...]
     finish: str
-    recompute: str = "false"
+    recompute: str = _NEVER
     additive: bool = True
 
 
@@ -96,6 +96,11 @@ def is_additive(aggregate: Aggregate) -> bool:
     return all(state.additive for state in call_states(aggregate))
 
 
+def may_recompute(aggregate: Aggregate) -> bool:
+    """Whether some delta asks for groups to be recomputed."""
+    return any(state.recompute != _NEVER for state in call_states(aggregate))
+
+
 def _call_state(call: AggregateCall, prefix: str) -> CallState:
     if call.plain and call.function == "count":
         return _count(call, prefix)
@@ -111,7 +116,7 @@ def _call_state(call: AggregateCall, prefix: str) -> CallState:
 
 def _built_in(type_: PgType) -> bool:
     """Whether the type is PostgreSQL's own, so that `<=` and `=` mean its order whatever the search path."""
-    return type_.oid < _FIRST_USER_OID
+    return type_.oid < FIRST_USER_OID
 
 
 def _summed(totals: dict[str, tuple[PgType, str]], finish: str) -> CallState:

@@ -11,7 +11,7 @@ from pyarrow import csv
 from pgtrickle.db import Connection, statement
 from pgtrickle.model import PgType, quote
 from pgtrickle.postgres.wire import send
-from pgtrickle.query.scratch import INTERVALS
+from pgtrickle.query.analyse.scratch_view import INTERVALS
 
 _CHUNK = 50_000
 _COLUMNS = f"""

@@ -4,7 +4,8 @@
     rematch    the rows of L that ΔR matches, with what that changes for them
 
 Only one version of a side is at hand (tables as at the snapshot, state as before the window). The number of matches in
-another version is that number less, or plus, the matches among the side's own delta. Called by `physical/lower.py`.
+another version is that number less, or plus, the matches among the side's own delta. Called by
+`physical/lower_delta.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _COMPARABLE = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class MatchKey:
     """An equality of the condition whose right side's values, each once, find the rows of the left side.
 
     `null_safe`: NULL finds NULL.
@@ -59,7 +60,7 @@ def _array(expression: Expr) -> Expr:
     return Expr(f"ARRAY[{expression.sql}]", expression.columns)
 
 
-def usable_keys(join: Join) -> tuple[Key, ...]:
+def usable_keys(join: Join) -> tuple[MatchKey, ...]:
     """The equalities between columns (or casts of them) of types of PostgreSQL's own that DISTINCT can tell apart."""
     types = {column.name: column.type.oid for column in (*join.left.columns, *join.right.columns)}
     found = (_key(equality) for equality in join.equalities)
@@ -70,11 +71,11 @@ def usable_keys(join: Join) -> tuple[Key, ...]:
     )
 
 
-def _key(equality: Equality) -> Key:
+def _key(equality: Equality) -> MatchKey:
     left, right = element(equality.left), element(equality.right)
     if left != equality.left and right != equality.right:
-        return Key(left, right, null_safe=True)
-    return Key(equality.left, equality.right)
+        return MatchKey(left, right, null_safe=True)
+    return MatchKey(equality.left, equality.right)
 
 
 def _is_plain(side: Expr) -> bool:
@@ -120,7 +121,7 @@ def _answered(join: Match, rows: str, exists: str) -> str:
     return f"SELECT {', '.join([*columns, f'l.{WEIGHT}'])} FROM {rows}{where[join.kind]}"
 
 
-def candidates(left: str, keys: Sequence[Key]) -> str:
+def candidates(left: str, keys: Sequence[MatchKey]) -> str:
     """The left side, or those of its rows that have a key of the delta: found by it, each once."""
     if not keys:
         return f"({left}) AS l"
@@ -128,7 +129,7 @@ def candidates(left: str, keys: Sequence[Key]) -> str:
     return f"({_distinct(keys)}) AS k JOIN ({left}) AS l ON {equal}"
 
 
-def asked(join: Join, keys: Sequence[Key]) -> tuple[Constant, Expr | None, tuple[Equality, ...]]:
+def asked(join: Join, keys: Sequence[MatchKey]) -> tuple[Constant, Expr | None, tuple[Equality, ...]]:
     """The keys of the delta, as rows, and on what they are joined with the left side: for `candidates` in pieces."""
     types = {column.name: column.type for column in join.right.columns}
     rows = tuple(Column(_column(position), types[key.right.columns[0]]) for position, key in enumerate(keys))
@@ -140,7 +141,7 @@ def asked(join: Join, keys: Sequence[Key]) -> tuple[Constant, Expr | None, tuple
     return Constant(rows, f"({_distinct(keys)})"), condition, equalities
 
 
-def _distinct(keys: Sequence[Key]) -> str:
+def _distinct(keys: Sequence[MatchKey]) -> str:
     values = ", ".join(f"{key.right.sql} AS {_column(position)}" for position, key in enumerate(keys))
     return f"SELECT DISTINCT {values} FROM {OWN}"
 

@@ -13,28 +13,28 @@ from pgtrickle.model import Column, Expr, quote
 from pgtrickle.postgres.aggregate import contribution_columns, contributions, outputs
 from pgtrickle.postgres.wire import WEIGHT
 from pgtrickle.query import render
-from pgtrickle.query.operators import Aggregate, Expand, Filter, Operator, Project, Repeat, Stateful, UnionAll
+from pgtrickle.query.operators import Aggregate, Expand, Filter, Operator, Project, Repeat, RowWise, Stateful, UnionAll
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class GroupStep:
     """A last step: what the rows contribute to each group of an aggregate."""
 
     columns: tuple[Column, ...]
     aggregate: Aggregate
 
     @classmethod
-    def of(cls, aggregate: Aggregate) -> Group:
+    def of(cls, aggregate: Aggregate) -> GroupStep:
         return cls(contribution_columns(aggregate), aggregate)
 
 
-Step = Filter | Project | Repeat | Expand | Group
+Step = RowWise | GroupStep
 
 
 def chain(operator: Operator, whole: Collection[Operator] = ()) -> tuple[Operator, tuple[Step, ...]]:
     """The operator under the row-wise ones on top, and these, bottom first; or the first that is in `whole`."""
     steps: list[Step] = []
-    while isinstance(operator, Filter | Project | Repeat | Expand) and operator not in whole:
+    while isinstance(operator, RowWise) and operator not in whole:
         steps.append(operator)
         operator = operator.input
     return operator, tuple(reversed(steps))
@@ -57,22 +57,26 @@ def run_steps(relation: str, steps: Sequence[Step]) -> str:
 
 
 def _run(step: Step, relation: str) -> str:
-    if isinstance(step, Group):
-        return contributions(step.aggregate, relation)
-    if isinstance(step, Filter):
-        return f"SELECT * FROM ({relation}) AS filtered WHERE {step.condition.sql}"
-    if isinstance(step, Expand):
-        names = ", ".join(map(quote, [*step.names, WEIGHT]))
-        return f"SELECT {names} FROM ({relation}) AS expanded {render.expansion(step)}"
-    if isinstance(step, Repeat):
-        # Copies rather than a larger weight: rows that are there have weight one wherever they are read.
-        names = ", ".join(map(quote, [*step.names, WEIGHT]))
-        return f"SELECT {names} FROM ({relation}) AS repeated CROSS JOIN generate_series(1, {quote(step.times)})"
-    selected = [
-        f"{expression.sql} AS {quote(column.name)}"
-        for column, expression in zip(step.columns, step.expressions, strict=True)
-    ]
-    return f"SELECT {', '.join([*selected, WEIGHT])} FROM ({relation}) AS projected"
+    match step:
+        case GroupStep():
+            return contributions(step.aggregate, relation)
+        case Filter():
+            return f"SELECT * FROM ({relation}) AS filtered WHERE {step.condition.sql}"
+        case Project():
+            pairs = zip(step.columns, step.expressions, strict=True)
+            selected = [f"{expression.sql} AS {quote(column.name)}" for column, expression in pairs]
+            return f"SELECT {', '.join([*selected, WEIGHT])} FROM ({relation}) AS projected"
+        case Expand():
+            return f"SELECT {_weighted(step)} FROM ({relation}) AS expanded {render.expansion(step)}"
+        case Repeat():
+            # Copies rather than a larger weight: rows that are there have weight one wherever they are read.
+            copies = f"generate_series(1, {quote(step.times)})"
+            return f"SELECT {_weighted(step)} FROM ({relation}) AS repeated CROSS JOIN {copies}"
+    raise TypeError(f"no SQL of {type(step).__name__} over weighted rows")
+
+
+def _weighted(step: RowWise) -> str:
+    return ", ".join(map(quote, [*step.names, WEIGHT]))
 
 
 def weigh(relation: str, columns: Sequence[str], weight: int = 1) -> str:
@@ -84,6 +88,13 @@ def kept_rows(node: Stateful, table: str) -> str:
     """The rows of what keeps state, off its table."""
     kept = f"SELECT * FROM {table}"
     return outputs(node, kept) if isinstance(node, Aggregate) else kept
+
+
+def from_state(operator: Operator, table: str) -> str:
+    """The rows of an operator that is made of what keeps state, off that one's table."""
+    core, steps = chain(operator)
+    assert isinstance(core, Stateful)
+    return run_steps(weigh(kept_rows(core, table), core.names), steps)
 
 
 def join(

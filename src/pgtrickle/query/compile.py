@@ -11,13 +11,15 @@ import psycopg
 from pgtrickle.db import caller
 from pgtrickle.errors import QueryError, Unsupported
 from pgtrickle.model import PgType
-from pgtrickle.query import dialect, explain, limits, lookdependent, render, support
-from pgtrickle.query.analysis import Analysis, Body
-from pgtrickle.query.analyze import NOT_ITS_FAULT, Accept, Check, analyze
-from pgtrickle.query.build import build
-from pgtrickle.query.locate import locate_name
+from pgtrickle.query import compile_limits, gaps, render, representation
+from pgtrickle.query.analyse.analysis import Analysis, Body
+from pgtrickle.query.analyse.analyze import NOT_ITS_FAULT, Accept, Check, analyze
+from pgtrickle.query.analyse.scratch_view import scratch
+from pgtrickle.query.builder.build import build
+from pgtrickle.query.labels import labelled, labels
 from pgtrickle.query.operators import Operator, walk
-from pgtrickle.query.scratch import scratch
+from pgtrickle.query.syntax import dialect
+from pgtrickle.query.syntax.positions import locate_name
 
 MOST_LEVELS: Final = 50
 """Operators above each other: joins, groupings, subqueries."""
@@ -61,7 +63,7 @@ def compile_query(
     settings: Mapping[str, str] | None = None,
     check: Check | None = None,
     accept: Accept | None = None,
-    within_s: float = limits.WITHIN_S,
+    within_s: float = compile_limits.WITHIN_S,
     with_tree: bool = True,
 ) -> Compiled:
     """Analyses `sql` and builds its tree, unless told that none is needed. Raises QueryError if PostgreSQL refuses it;
@@ -72,7 +74,7 @@ def compile_query(
     def read() -> Analysis:
         return analyze(conn, sql, search_path=search_path, settings=used, check=check, accept=accept)
 
-    return replace(limits.with_deep_stack(lambda: _compile(conn, read, within_s, with_tree)), settings=used)
+    return replace(compile_limits.with_deep_stack(lambda: _compile(conn, read, within_s, with_tree)), settings=used)
 
 
 def _compile(conn: psycopg.Connection[Any], read: Callable[[], Analysis], within_s: float, with_tree: bool) -> Compiled:
@@ -85,7 +87,7 @@ def _compile(conn: psycopg.Connection[Any], read: Callable[[], Analysis], within
     if not with_tree:
         return Compiled(analysis, None, None)
     try:
-        with limits.within(within_s):
+        with compile_limits.within(within_s):
             tree = build(analysis, lambda query: _describe(conn, query))
             _require_faithful(conn, analysis)
             _require_same_types(conn, analysis, tree)
@@ -95,9 +97,9 @@ def _compile(conn: psycopg.Connection[Any], read: Callable[[], Analysis], within
     except Unsupported as refusal:
         return Compiled(analysis, None, refusal)
     except dialect.UnknownSyntaxError as problem:
-        return Compiled(analysis, None, support.UNFAITHFUL.refuse(str(problem)))
+        return Compiled(analysis, None, gaps.UNFAITHFUL.refuse(str(problem)))
     except RecursionError:
-        return Compiled(analysis, None, support.TOO_DEEP.refuse())
+        return Compiled(analysis, None, gaps.TOO_DEEP.refuse())
     return Compiled(analysis, tree, None)
 
 
@@ -111,7 +113,7 @@ def _require_few_levels(tree: Operator) -> None:
         return levels[id(node)]
 
     if depth(tree) > MOST_LEVELS:
-        raise support.TOO_DEEP.refuse()
+        raise gaps.TOO_DEEP.refuse()
 
 
 def _require_readable(tree: Operator) -> None:
@@ -119,19 +121,19 @@ def _require_readable(tree: Operator) -> None:
     for node in walk(tree):
         for column in node.columns:
             if column.type.intervals == "some":
-                raise support.ROW_OF_INTERVAL.refuse(column.type.name)
+                raise gaps.ROW_OF_INTERVAL.refuse(column.type.name)
 
 
 def _describe(conn: psycopg.Connection[Any], query: str) -> list[PgType]:
     """The types of a query's columns."""
-    limits.check_time()
+    compile_limits.check_time()
     try:
         with scratch(conn) as place:
             return [column.type for column in place.attributes(place.define(query))]
     except NOT_ITS_FAULT:
         raise
     except psycopg.Error as error:
-        raise support.UNFAITHFUL.refuse(error.diag.message_primary or str(error)) from error
+        raise gaps.UNFAITHFUL.refuse(error.diag.message_primary or str(error)) from error
 
 
 def _require_faithful(conn: psycopg.Connection[Any], analysis: Analysis) -> None:
@@ -152,21 +154,21 @@ def _require_round_trip(conn: psycopg.Connection[Any], body: Body, at: str | Non
         raise
     except psycopg.Error as error:
         message = error.diag.message_primary or str(error)
-        raise support.UNFAITHFUL.refuse(message, at=at, view=view) from error
+        raise gaps.UNFAITHFUL.refuse(message, at=at, view=view) from error
     if ours != given:
-        raise support.UNFAITHFUL.refuse("an expression in it would change", at=at, view=view)
+        raise gaps.UNFAITHFUL.refuse("an expression in it would change", at=at, view=view)
 
 
 def _require_definite(conn: psycopg.Connection[Any], tree: Operator) -> None:
     """No condition may depend on which of several equal values a group shows."""
-    types = lookdependent.key_types(tree)
+    types = representation.key_types(tree)
     if not types:
         return
     with scratch(conn, "pg_catalog") as place:
         prone = {int(row[0]) for row in place.rows(_PRONE, (sorted(types),))}
-    found = lookdependent.first_condition(tree, prone)
+    found = representation.first_condition(tree, prone)
     if found is not None:
-        raise support.LOOK.refuse(explain.condition(tree, found))
+        raise gaps.LOOK.refuse(labelled(found.sql, labels(tree)))
 
 
 def _require_same_types(conn: psycopg.Connection[Any], analysis: Analysis, tree: Operator) -> None:
@@ -174,4 +176,4 @@ def _require_same_types(conn: psycopg.Connection[Any], analysis: Analysis, tree:
     found = _describe(conn, render.select(tree))
     for column, type in zip(analysis.columns, found, strict=True):
         if column.type != type:
-            raise support.UNFAITHFUL.refuse(f"column {column.name} would be {type.name} instead of {column.type.name}")
+            raise gaps.UNFAITHFUL.refuse(f"column {column.name} would be {type.name} instead of {column.type.name}")

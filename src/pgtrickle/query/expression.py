@@ -1,4 +1,5 @@
-"""Works on `Expr`, a scalar expression over the tree's column names. Pure; used by `build.py` and `rewrite/`."""
+"""Works on `Expr`, a scalar expression over the tree's column names. Pure; used by `builder/build.py` and
+`rewrite/`."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from functools import lru_cache
 from sqlglot import exp
 
 from pgtrickle.model import Column, Expr, quote
-from pgtrickle.query import dialect
+from pgtrickle.query.syntax import dialect
 
 
 def reference(column: Column | str) -> Expr:
@@ -38,6 +39,11 @@ def from_node(node: exp.Expr) -> Expr:
 def tree_columns(node: exp.Expr) -> Iterator[exp.Column]:
     """The columns of the tree that an expression reads; those of a query within it have its alias before them."""
     return (column for column in node.find_all(exp.Column, bfs=False) if not column.table)
+
+
+def columns_of(nodes: Iterable[exp.Expr]) -> set[str]:
+    """The tree's columns that syntax nodes read."""
+    return {column.name for node in nodes for column in tree_columns(node)}
 
 
 def conjuncts(condition: Expr) -> tuple[Expr, ...]:

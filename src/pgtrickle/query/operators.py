@@ -1,13 +1,15 @@
-"""The operator tree: frozen nodes that refuse to be built wrong. `build.py` makes it, `delta/` differentiates it.
+"""The operator tree: frozen nodes that refuse to be built wrong. `builder/build.py` makes it, `delta/` differentiates
+it.
 
 Column names are unique in a tree, so an expression names a column without saying which input it comes from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any, ClassVar, Self
 
 from pgtrickle.model import Column, Expr, Table
 
@@ -18,17 +20,76 @@ class MalformedTree(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """Base of all nodes; each has `columns`, its output, in order."""
+    """Base of all nodes; each has `columns`, its output, in order.
+
+    `INPUTS` are the fields that hold its inputs: an operator each, or a tuple of them. `PASSED` are those of them whose
+    columns it passes on; the columns it makes come after these.
+    """
 
     columns: tuple[Column, ...]
 
-    @property
-    def inputs(self) -> tuple[Operator, ...]:
-        return ()
+    INPUTS: ClassVar[tuple[str, ...]] = ()
+    PASSED: ClassVar[tuple[str, ...]] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)
+
+    @property
+    def inputs(self) -> tuple[Operator, ...]:
+        """The operators whose rows it reads."""
+        found: list[Operator] = []
+        for field in self.INPUTS:
+            held = getattr(self, field)
+            found += held if isinstance(held, tuple) else (held,)
+        return tuple(found)
+
+    @property
+    def made(self) -> tuple[Column, ...]:
+        """The columns that it does not pass on, but makes."""
+        return self.columns[sum(len(getattr(self, field).columns) for field in self.PASSED) :]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The columns of its inputs that it looks at, besides those that it passes on."""
+        return ()
+
+    def with_inputs(self, inputs: Sequence[Operator]) -> Self:
+        """The same over as many other inputs, whose columns it passes on."""
+        require(len(inputs) == len(self.inputs), "a node has as many inputs as before")
+        if not inputs:
+            return self
+        take = iter(inputs)
+        held: dict[str, Any] = {}
+        for field in self.INPUTS:
+            each = getattr(self, field)
+            held[field] = tuple(next(take) for _ in each) if isinstance(each, tuple) else next(take)
+        passed = tuple(column for field in self.PASSED for column in held[field].columns)
+        return replace(self, columns=passed + self.made, **held)
+
+
+@dataclass(frozen=True, slots=True)
+class RowWise(Operator):
+    """What looks at each row of its input by itself: the columns of the input, then those it makes.
+
+    So its delta is itself over the delta, it is evaluated wherever its input is read, and filters of the input's
+    columns may go below it. (A projection passes on what its expressions say.) `REPEATS`: one row may become several.
+    """
+
+    input: Operator
+
+    INPUTS: ClassVar[tuple[str, ...]] = ("input",)
+    PASSED: ClassVar[tuple[str, ...]] = ("input",)
+    REPEATS: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stateful(Operator):
+    """What keeps its rows, or what these are made of, in a table of its own: the state as of the last refresh."""
+
+    input: Operator
+
+    INPUTS: ClassVar[tuple[str, ...]] = ("input",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +100,7 @@ class Scan(Operator):
     attributes: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        _require(len(self.attributes) == len(self.columns), "a scan names each of its columns once")
+        require(len(self.attributes) == len(self.columns), "a scan names each of its columns once")
         _require_unique(self.names)
 
 
@@ -54,37 +115,33 @@ class Constant(Operator):
 
 
 @dataclass(frozen=True, slots=True)
-class Filter(Operator):
+class Filter(RowWise):
     """Rows for which `condition` is true. Output columns are the input's."""
 
-    input: Operator
     condition: Expr
 
     def __post_init__(self) -> None:
-        _require(self.names == self.input.names, "a filter keeps its input's columns")
-        _require_known(self.condition.columns, self.input)
+        require(self.names == self.input.names, "a filter keeps its input's columns")
+        _require_known(self.reads, self.input)
 
     @property
-    def inputs(self) -> tuple[Operator, ...]:
-        return (self.input,)
+    def reads(self) -> tuple[str, ...]:
+        return self.condition.columns
 
 
 @dataclass(frozen=True, slots=True)
-class Project(Operator):
+class Project(RowWise):
     """One expression for each output column."""
 
-    input: Operator
     expressions: tuple[Expr, ...]
 
+    PASSED: ClassVar[tuple[str, ...]] = ()
+
     def __post_init__(self) -> None:
-        _require(len(self.expressions) == len(self.columns), "a projection has one expression a column")
+        require(len(self.expressions) == len(self.columns), "a projection has one expression a column")
         _require_unique(self.names)
         for expression in self.expressions:
             _require_known(expression.columns, self.input)
-
-    @property
-    def inputs(self) -> tuple[Operator, ...]:
-        return (self.input,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +170,16 @@ class InnerJoin(Operator):
     condition: Expr | None
     equalities: tuple[Equality, ...] = ()
 
+    INPUTS: ClassVar[tuple[str, ...]] = ("left", "right")
+    PASSED: ClassVar[tuple[str, ...]] = ("left", "right")
+
     def __post_init__(self) -> None:
-        _require(self.names == self.left.names + self.right.names, "a join's columns are left's then right's")
+        require(self.names == self.left.names + self.right.names, "a join's columns are left's then right's")
         _require_pairable(self)
 
     @property
-    def inputs(self) -> tuple[Operator, ...]:
-        return (self.left, self.right)
+    def reads(self) -> tuple[str, ...]:
+        return () if self.condition is None else self.condition.columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +191,16 @@ class LeftJoin(Operator):
     condition: Expr | None
     equalities: tuple[Equality, ...] = ()
 
+    INPUTS: ClassVar[tuple[str, ...]] = ("left", "right")
+    PASSED: ClassVar[tuple[str, ...]] = ("left", "right")
+
     def __post_init__(self) -> None:
-        _require(self.names == self.left.names + self.right.names, "a join's columns are left's then right's")
+        require(self.names == self.left.names + self.right.names, "a join's columns are left's then right's")
         _require_pairable(self)
 
     @property
-    def inputs(self) -> tuple[Operator, ...]:
-        return (self.left, self.right)
+    def reads(self) -> tuple[str, ...]:
+        return () if self.condition is None else self.condition.columns
 
 
 class MatchKind(Enum):
@@ -162,62 +225,62 @@ class Match(Operator):
     kind: MatchKind
     equalities: tuple[Equality, ...] = ()
 
+    INPUTS: ClassVar[tuple[str, ...]] = ("left", "right")
+    PASSED: ClassVar[tuple[str, ...]] = ("left",)
+
     def __post_init__(self) -> None:
         extra = 1 if self.kind is MatchKind.MARK else 0
-        _require(self.names[: len(self.names) - extra] == self.left.names, "a match's columns are left's")
-        _require(len(self.names) == len(self.left.names) + extra, "only a mark adds a column")
+        require(self.names[: len(self.names) - extra] == self.left.names, "a match's columns are left's")
+        require(len(self.names) == len(self.left.names) + extra, "only a mark adds a column")
         _require_pairable(self)
 
     @property
-    def inputs(self) -> tuple[Operator, ...]:
-        return (self.left, self.right)
+    def reads(self) -> tuple[str, ...]:
+        return () if self.condition is None else self.condition.columns
 
     @property
     def mark(self) -> Column | None:
         """The column that says whether there is a match."""
-        return self.columns[-1] if self.kind is MatchKind.MARK else None
+        return self.made[0] if self.made else None
 
 
 @dataclass(frozen=True, slots=True)
-class Repeat(Operator):
+class Repeat(RowWise):
     """Each row as often as its integer column `times` says; not at all for zero. Output columns are the input's."""
 
-    input: Operator
     times: str
 
+    REPEATS: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
-        _require(self.names == self.input.names, "a repetition keeps its input's columns")
-        _require_known((self.times,), self.input)
+        require(self.names == self.input.names, "a repetition keeps its input's columns")
+        _require_known(self.reads, self.input)
 
     @property
-    def inputs(self) -> tuple[Operator, ...]:
-        return (self.input,)
+    def reads(self) -> tuple[str, ...]:
+        return (self.times,)
 
 
 @dataclass(frozen=True, slots=True)
-class Expand(Operator):
+class Expand(RowWise):
     """Each row beside the rows that a set-returning function makes of it: the input's columns, then the function's.
 
     `outer`: a row of which nothing is made stays, padded with NULLs.
     """
 
-    input: Operator
     call: Expr
     outer: bool = False
 
+    REPEATS: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
-        _require(self.names[: len(self.input.names)] == self.input.names, "an expansion adds columns to its input's")
+        require(self.names[: len(self.input.names)] == self.input.names, "an expansion adds columns to its input's")
         _require_unique(self.names)
-        _require_known(self.call.columns, self.input)
+        _require_known(self.reads, self.input)
 
     @property
-    def inputs(self) -> tuple[Operator, ...]:
-        return (self.input,)
-
-    @property
-    def made(self) -> tuple[Column, ...]:
-        """The function's columns."""
-        return self.columns[len(self.input.columns) :]
+    def reads(self) -> tuple[str, ...]:
+        return self.call.columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,18 +299,17 @@ class AggregateCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate(Operator):
+class Aggregate(Stateful):
     """Groups by `keys` (input column names). Output: the key columns, then one column a call.
 
     Without keys there is exactly one output row, even over no rows.
     """
 
-    input: Operator
     keys: tuple[str, ...]
     calls: tuple[AggregateCall, ...]
 
     def __post_init__(self) -> None:
-        _require(
+        require(
             self.names == self.keys + tuple(call.output.name for call in self.calls),
             "an aggregate's columns are its keys then its calls",
         )
@@ -256,39 +318,29 @@ class Aggregate(Operator):
         for call in self.calls:
             _require_known(call.call.columns, self.input)
 
-    @property
-    def inputs(self) -> tuple[Operator, ...]:
-        return (self.input,)
-
 
 @dataclass(frozen=True, slots=True)
-class TopK(Operator):
+class TopK(Stateful):
     """The first `limit` rows (None: all) after `offset` ones, in the order of `order`: texts of an ORDER BY.
 
     `order` reads columns by their names and ends with all of them, so that rows which tie are identical. With `ties`,
     rows come as well that are like the last in so many parts of the order.
     """
 
-    input: Operator
     order: tuple[str, ...]
     limit: int | None
     offset: int = 0
     ties: int | None = None
 
-    def __post_init__(self) -> None:
-        _require(self.names == self.input.names, "the first rows have their input's columns")
-        _require(len(self.order) > 0, "there are no first rows without an order")
+    PASSED: ClassVar[tuple[str, ...]] = ("input",)
 
-    @property
-    def inputs(self) -> tuple[Operator, ...]:
-        return (self.input,)
+    def __post_init__(self) -> None:
+        require(self.names == self.input.names, "the first rows have their input's columns")
+        require(len(self.order) > 0, "there are no first rows without an order")
 
 
 Joined = InnerJoin | LeftJoin | Match
 """What puts the rows of two sides together."""
-
-Stateful = Aggregate | TopK
-"""What keeps state in a table of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,14 +349,12 @@ class UnionAll(Operator):
 
     branches: tuple[Operator, ...]
 
-    def __post_init__(self) -> None:
-        _require(len(self.branches) >= 1, "a union has a branch")
-        for branch in self.branches:
-            _require(len(branch.columns) == len(self.columns), "all branches of a union are equally wide")
+    INPUTS: ClassVar[tuple[str, ...]] = ("branches",)
 
-    @property
-    def inputs(self) -> tuple[Operator, ...]:
-        return self.branches
+    def __post_init__(self) -> None:
+        require(len(self.branches) >= 1, "a union has a branch")
+        for branch in self.branches:
+            require(len(branch.columns) == len(self.columns), "all branches of a union are equally wide")
 
 
 def walk(operator: Operator) -> Iterator[Operator]:
@@ -314,24 +364,29 @@ def walk(operator: Operator) -> Iterator[Operator]:
         yield from walk(child)
 
 
+def is_joined(operator: Operator) -> bool:
+    """Whether the rows are put together from several."""
+    return any(isinstance(node, Joined) for node in walk(operator))
+
+
 def _require_pairable(join: Joined) -> None:
     _require_unique(join.left.names + join.right.names)
-    if join.condition is not None:
-        _require_known(join.condition.columns, join.left, join.right)
+    _require_known(join.reads, join.left, join.right)
     for equality in join.equalities:
         _require_known(equality.left.columns, join.left)
         _require_known(equality.right.columns, join.right)
 
 
-def _require(condition: bool, rule: str) -> None:
+def require(condition: bool, rule: str) -> None:
+    """A rule that nodes are held to."""
     if not condition:
         raise MalformedTree(rule)
 
 
 def _require_unique(names: tuple[str, ...]) -> None:
-    _require(len(set(names)) == len(names), f"column names repeat: {names}")
+    require(len(set(names)) == len(names), f"column names repeat: {names}")
 
 
 def _require_known(names: tuple[str, ...], *inputs: Operator) -> None:
     known = {name for operator in inputs for name in operator.names}
-    _require(set(names) <= known, f"unknown columns {sorted(set(names) - known)}")
+    require(set(names) <= known, f"unknown columns {sorted(set(names) - known)}")

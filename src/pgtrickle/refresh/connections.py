@@ -1,4 +1,4 @@
-"""The connections of a refresh. `run.py` opens them, `stages.py` works on them."""
+"""The connections of a refresh. `refresher.py` opens them, `evaluate/stages.py` works on them."""
 
 from __future__ import annotations
 

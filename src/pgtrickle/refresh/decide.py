@@ -1,4 +1,4 @@
-"""What a refresh will do, and why. Pure: `underway.py` gathers the circumstances and records the decision."""
+"""What a refresh will do, and why. Pure: `table_refresh.py` gathers the circumstances and records the decision."""
 
 from __future__ import annotations
 

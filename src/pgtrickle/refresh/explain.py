@@ -6,23 +6,26 @@ from dataclasses import replace
 
 from pgtrickle import db
 from pgtrickle.answers import notes, stored
+from pgtrickle.apply.merge import unique_names
 from pgtrickle.capture.buffer import may_read
 from pgtrickle.catalog import reader
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.db import Connection
 from pgtrickle.delta.differentiate import differentiate
-from pgtrickle.delta.explain import plan as delta_text
-from pgtrickle.physical.explain import physical_text
-from pgtrickle.physical.facts import Facts
-from pgtrickle.physical.flow import Place
-from pgtrickle.physical.parts import Changed
-from pgtrickle.query.explain import tree as tree_text
-from pgtrickle.refresh import facts as ask
+from pgtrickle.delta.tree_text import plan as delta_text
+from pgtrickle.delta.tree_text import tree as tree_text
+from pgtrickle.physical.flow import Flow, LandAggregate, LandResult, Physical, Place, needs_stage
+from pgtrickle.physical.flow_sql import count_sql, in_order
+from pgtrickle.physical.flow_text import Measured, physical_text
+from pgtrickle.physical.table_facts import SMALL_CHANGES, TableFactsMap
+from pgtrickle.physical.window_parts import Changed
+from pgtrickle.refresh import gather_facts as ask
 from pgtrickle.refresh.connections import Connections
-from pgtrickle.refresh.define import rehearse
-from pgtrickle.refresh.on_postgres import OnPostgres
-from pgtrickle.refresh.plan import SMALL_CHANGES, plan_delta
+from pgtrickle.refresh.definition.define import rehearse
+from pgtrickle.refresh.dry_run import NoRun, dry_run
+from pgtrickle.refresh.plan import plan_delta
 from pgtrickle.refresh.prepared import Prepared
+from pgtrickle.refresh.refresher import Refresher
 from pgtrickle.refresh.window import Span, Window, at_snapshot
 
 _ANY_WINDOW = "1:1:"
@@ -54,6 +57,19 @@ def explain_stream_table(connection: Connection, stream: StreamTable, prepared: 
         changes = {oid: found.changes for oid, found in seen.items()}
         sections = _sections(connection, prepared, changes, _as_refreshed(window))
         return sections + said + _last_refresh(connection, stream)
+
+
+def explain_analyzed(refresher: Refresher, stream: StreamTable) -> str:
+    """The plan for the changes now waiting, run by plain SQL and undone: the rows of each flow and stage, and the time
+    each took."""
+    with dry_run(refresher, stream.pgt_id) as found:
+        if isinstance(found, NoRun):
+            return f"nothing to run\n  {found.reason}\n"
+        inserted, deleted = found.changes()
+        text = physical_text(found.physical, found.flows, found.stages)
+        took = sum(stage.ms or 0.0 for stage in found.stages)
+    title = "run by PostgreSQL for the changes now waiting, and undone"
+    return f"{title}\n{_indented(text)}\nresult\n  {inserted} rows to insert, {deleted} to delete; {took:.1f} ms\n"
 
 
 def _session(stream: StreamTable) -> str:
@@ -89,16 +105,25 @@ def _sections(connection: Connection, prepared: Prepared, changes: dict[int, int
         ("operators", tree_text(prepared.tree)),
         ("delta plan, every source changed", delta_text(differentiate(prepared.tree, frozenset(oids)))),
     ]
+    scratch = unique_names()
     note = f"{_TYPICAL_CHANGES} changes supposed" if supposed else "changes now waiting"
     for table in prepared.sources:
         if changes.get(table.oid):
-            only = Facts(facts.tables, {table.oid: facts.changes[table.oid]})
-            physical = plan_delta(prepared, only, window, Changed(frozenset({table.oid})))
+            only = TableFactsMap(facts.tables, {table.oid: facts.changes[table.oid]})
+            physical = plan_delta(prepared, only, window, Changed(frozenset({table.oid})), scratch)
             few = not supposed and changes[table.oid] <= SMALL_CHANGES
-            counted = OnPostgres(prepared.pgt_id, window.connections, window).count
-            text = physical_text(physical, counted) if few else physical_text(physical)
+            text = physical_text(physical, _counted(connection, physical)) if few else physical_text(physical)
             parts.append((f"reads when only {table} changed ({note})", text))
     return "\n".join(f"{title}\n{_indented(text)}" for title, text in parts) + "\n"
+
+
+def _counted(connection: Connection, physical: Physical) -> dict[Flow, Measured]:
+    """The rows of each flow for what waits now, but for those that take what a stage before them computes."""
+    landed = (stage.input for stage in physical.stages if isinstance(stage, LandAggregate | LandResult))
+    flows = [flow for flow in in_order(landed, {}) if not needs_stage(flow)]
+    row = connection.execute(db.statement(count_sql(flows, {}))).fetchone()
+    assert row is not None
+    return {flow: Measured(int(str(rows))) for flow, rows in zip(flows, row, strict=True)}
 
 
 def _indented(text: str) -> str:

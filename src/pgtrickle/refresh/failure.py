@@ -10,7 +10,7 @@ from pgtrickle.db import OWN_PATH
 from pgtrickle.directories import spark_log
 from pgtrickle.errors import Error, QueryError, ServerError, StateError, Unsupported
 from pgtrickle.refresh.retry import of_lost_java
-from pgtrickle.spark.trace import in_one_line, text_of
+from pgtrickle.spark.java_errors import in_one_line, text_of
 
 _CORRECT_OR_RETRY = "correct the data or the query, then refresh again; `pgtrickle history` has the failed ones"
 _NOT_FOUND = ("42883", "42P01", "42704")  # there is no such function, relation, or type

@@ -13,18 +13,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pgtrickle.capture.quiet import Opening, quiet
-from pgtrickle.capture.window import covers, sides_of
+from pgtrickle.capture.change_window import covers, sides_of
+from pgtrickle.capture.idle_windows import Opening, quiet
 from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.db import Connection
 from pgtrickle.fence import Fence, fenced
-from pgtrickle.query.analysis import Dependencies
-from pgtrickle.query.fingerprint import fingerprint
+from pgtrickle.query.analyse.analysis import Dependencies
+from pgtrickle.query.analyse.fingerprint import fingerprint
 from pgtrickle.refresh.lock import lock_free
+from pgtrickle.refresh.outcome import Stop
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.tick import Tick
-from pgtrickle.refresh.window import Behind, decoder_passed
+from pgtrickle.refresh.window import decoder_passed
 
 PATIENCE_S: Final = 0.5
 """For the decoder. The tables it is too late for wait for it each by itself, and the others are not held up."""
@@ -72,7 +73,7 @@ def without_changes(
         try:
             decoder_passed(aside, {oid: sides[oid] for oid, _ in late}, PATIENCE_S)
             empty |= quiet(aside, late, until, sides)
-        except Behind:
+        except Stop:
             pass  # each of these waits for itself, and says so if it is in vain
     return frozenset(pgt_id for pgt_id, each in windows.items() if each <= empty)
 

@@ -22,13 +22,6 @@ _LOCK = "SELECT pgt_id FROM pgtrickle.pgt_refresh_locks WHERE pgt_id = ANY(%s) O
 
 
 @contextmanager
-def refresh_lock(connection: Connection, pgt_id: int, patience_s: float = 0.0) -> Iterator[bool]:
-    """The stream table's lock; false if another session has it, and keeps it for that long."""
-    with refresh_locks(connection, [pgt_id], patience_s) as locked:
-        yield locked
-
-
-@contextmanager
 def refresh_locks(connection: Connection, pgt_ids: Sequence[int], patience_s: float = 0.0) -> Iterator[bool]:
     """Those of several stream tables; false if another session has one of them, and keeps it for that long. They are
     held by a transaction that is open until the end: the connection is for nothing else meanwhile."""
@@ -73,6 +66,10 @@ def wait_for_refresh(connection: Connection, pgt_id: int, name: str) -> None:
             connection.execute(_LOCK, ([pgt_id],))
             connection.execute("SELECT set_config('lock_timeout', '0', true)")
     except psycopg.errors.LockNotAvailable as error:
-        raise StateError(
-            f"a refresh of {name} is under way", code="PT327", hint="try again when it is done (pgtrickle history)"
-        ) from error
+        raise under_way(name) from error
+
+
+def under_way(name: str) -> StateError:
+    """The error for who cannot do with another refresh meanwhile."""
+    hint = "try again when it is done (pgtrickle history)"
+    return StateError(f"a refresh of {name} is under way", code="PT327", hint=hint)

@@ -1,38 +1,43 @@
-"""Decide, then do: turns a decision into the physical plan that `stages.py` runs and `explain` prints. Pure."""
+"""Decide, then do: turns a decision into the physical plan that `evaluate/stages.py` runs and `explain` prints.
+Pure."""
 
 from __future__ import annotations
 
-from pgtrickle.apply.merge import by_image
 from pgtrickle.capture.buffer import SCHEMA, buffer_name
 from pgtrickle.model import Column, quote
-from pgtrickle.physical.facts import Facts
 from pgtrickle.physical.flow import LandAggregate, LandResult, Physical
-from pgtrickle.physical.full import lower_full, whole_query
-from pgtrickle.physical.lower import Names, lower_delta
-from pgtrickle.physical.parts import Changed, Part
+from pgtrickle.physical.lower_delta import Names, lower_delta
+from pgtrickle.physical.lower_full import lower_full, whole_query
+from pgtrickle.physical.table_facts import SMALL_CHANGES, TableFactsMap
+from pgtrickle.physical.window_parts import Changed, WindowPart
+from pgtrickle.postgres.row_image import by_image
+from pgtrickle.postgres.statements import state
+from pgtrickle.postgres.statements.script import Scratch
 from pgtrickle.query.operators import Scan
+from pgtrickle.refresh.group.upstream import AS_THEY_ARE, Upstream
 from pgtrickle.refresh.prepared import Prepared
-from pgtrickle.refresh.upstream import AS_THEY_ARE, Upstream
 from pgtrickle.refresh.window import Window
 
-SMALL_CHANGES = 20_000
 SMALL_ROWS = 200_000
-"""Up to these sizes the driver reads the window and one task does the work; above, tasks read and land."""
+"""Up to so many rows of all flows, and SMALL_CHANGES, the driver reads the window and one task does the work."""
 
 
-def plan_full(prepared: Prepared, facts: Facts, upstream: Upstream = AS_THEY_ARE) -> Physical:
+def plan_full(prepared: Prepared, facts: TableFactsMap, upstream: Upstream = AS_THEY_ARE) -> Physical:
     """The plan of a full refresh; a query without a tree is evaluated whole by PostgreSQL."""
     if prepared.compiled.tree is None:
         return whole_query(whole_sql(prepared, upstream.query), result_columns(prepared), upstream.place)
     return lower_full(prepared.tree, facts, lambda number: prepared.states[number].name, upstream.copies)
 
 
-def plan_delta(prepared: Prepared, facts: Facts, window: Window, changed: Changed) -> Physical:
-    """The plan of a differential refresh of the window, in which the tables `changed` have changes."""
+def plan_delta(
+    prepared: Prepared, facts: TableFactsMap, window: Window, changed: Changed, scratch: Scratch
+) -> Physical:
+    """The plan of a differential refresh of the window, in which the tables `changed` have changes. `scratch` names
+    what its stages leave."""
 
     few = sum(facts.changes.values()) <= SMALL_CHANGES
 
-    def changes(scan: Scan, part: Part, within: str) -> str:
+    def changes(scan: Scan, part: WindowPart, within: str) -> str:
         columns = list(zip(scan.attributes, scan.names, strict=True))
         found = window.changes_sql(scan.table.oid, columns, part, within=within)
         return _net(found, scan.columns) if few else found
@@ -42,7 +47,7 @@ def plan_delta(prepared: Prepared, facts: Facts, window: Window, changed: Change
         buffer=lambda scan: f"{quote(SCHEMA)}.{quote(buffer_name(scan.table.oid))}",
         place=lambda scan: window.spans[scan.table.oid].place,
         state=lambda number: prepared.states[number].name,
-        merged=lambda number: prepared.states[number].changes,
+        merged=lambda number: state.changes(scratch.part(number)),
     )
     return lower_delta(prepared.tree, changed, facts, names)
 
@@ -66,7 +71,7 @@ def result_columns(prepared: Prepared) -> tuple[Column, ...]:
     )
 
 
-def is_small(physical: Physical, facts: Facts, *, whole: bool) -> bool:
+def is_small(physical: Physical, facts: TableFactsMap, *, whole: bool) -> bool:
     """Whether the short path serves: little to read, and not much to land."""
     landed = max((s.input.rows for s in physical.stages if isinstance(s, LandAggregate | LandResult)), default=0.0)
     if whole:

@@ -7,17 +7,18 @@ from dataclasses import dataclass
 
 import psycopg
 
-from pgtrickle.apply.first import FirstRows
-from pgtrickle.apply.merge import Storage
-from pgtrickle.apply.state import StateTable
+from pgtrickle.apply.state import table_name
 from pgtrickle.db import Connection, statement
 from pgtrickle.model import Column, PgType, Table
-from pgtrickle.physical.full import numbered
+from pgtrickle.physical.lower_full import numbered
 from pgtrickle.postgres.aggregate import key_columns
+from pgtrickle.postgres.statements.first_rows import FirstRows
+from pgtrickle.postgres.statements.result import Storage
+from pgtrickle.postgres.statements.state import StateTable
 from pgtrickle.postgres.weighted import chain
 from pgtrickle.query.compile import Compiled
-from pgtrickle.query.looks import is_whole_number
-from pgtrickle.query.operators import Aggregate, InnerJoin, LeftJoin, Match, Operator, TopK, walk
+from pgtrickle.query.operators import Aggregate, InnerJoin, LeftJoin, Match, Operator, Stateful, TopK, walk
+from pgtrickle.query.whole_numbers import is_whole_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +49,11 @@ class Prepared:
     def sources(self) -> tuple[Table, ...]:
         return tuple(source.table for source in self.compiled.analysis.sources)
 
-    def state_below(self, aggregate: Aggregate) -> StateTable | None:
-        """The state an aggregate's input is read from, when that is an aggregate too."""
-        core, _ = chain(aggregate.input)
-        found = self.states[numbered(self.tree)[core]] if isinstance(core, Aggregate) else None
-        return found if isinstance(found, StateTable) else None
-
-    def table_below(self, top: TopK) -> str | None:
-        """The table of the state that first rows are read from, when their input keeps state."""
-        core, _ = chain(top.input)
-        return self.states[numbered(self.tree)[core]].name if isinstance(core, Aggregate | TopK) else None
+    def state_below(self, node: Stateful) -> int | None:
+        """The number of the state that a node's input is read from: of an aggregate, or, by first rows, of others."""
+        core, _ = chain(node.input)
+        read = isinstance(core, Aggregate) or (isinstance(core, TopK) and isinstance(node, TopK))
+        return numbered(self.tree)[core] if read and isinstance(core, Aggregate | TopK) else None
 
 
 def prepare(connection: Connection, pgt_id: int, schema: str, name: str, compiled: Compiled) -> Prepared:
@@ -66,10 +62,13 @@ def prepare(connection: Connection, pgt_id: int, schema: str, name: str, compile
     states: dict[int, StateTable | FirstRows] = {}
     if compiled.tree is not None:
         for node, number in numbered(compiled.tree).items():
-            if isinstance(node, TopK):
-                states[number] = FirstRows(pgt_id, number, node)
-            else:
-                states[number] = _state_table(connection, pgt_id, number, node)
+            match node:
+                case Aggregate():
+                    states[number] = _state_table(connection, pgt_id, number, node)
+                case TopK():
+                    states[number] = FirstRows(table_name(pgt_id, number), node)
+                case _:
+                    raise TypeError(f"no state table of {type(node).__name__}")
     return Prepared(pgt_id, compiled, storage, states, _lockable(connection, compiled), _upstream(connection, compiled))
 
 
@@ -80,7 +79,7 @@ def _state_table(connection: Connection, pgt_id: int, number: int, aggregate: Ag
     looks_differ = any(
         _may_look_different(connection, key.type) and not is_whole_number(aggregate.input, key.name) for key in keys
     )
-    return StateTable(pgt_id, number, aggregate, hashable, looks_differ)
+    return StateTable(table_name(pgt_id, number), aggregate, hashable, looks_differ)
 
 
 def _lockable(connection: Connection, compiled: Compiled) -> tuple[Table, ...]:

@@ -1,8 +1,8 @@
 """What a failed refresh means: to try again by itself, to count against the table, or to define it anew. Pure.
 
-Called by `underway.py`, which records a failure, and by the service, which tries again. What PostgreSQL said is looked
-for behind our own errors, since a SQLSTATE tells a lock that was not to be had from a value that cannot be cast, and
-our code may be one for both.
+Called by `table_refresh.py`, which records a failure, and by the service, which tries again. What PostgreSQL said is
+looked for behind our own errors, since a SQLSTATE tells a lock that was not to be had from a value that cannot be cast,
+and our code may be one for both.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 import psycopg
 
 from pgtrickle.errors import EnvironmentProblem, Error
-from pgtrickle.spark.trace import text_of
+from pgtrickle.spark.java_errors import text_of
 
 
 class Kind(enum.Enum):
@@ -57,8 +57,8 @@ _SCHEMA: Final = (
 )
 _PASSING_CODES: Final = frozenset({f"PT{number}" for number in (312, 327, 341, 342, 345, 400, 403, 406, 411, 414, 430)})
 """Our own codes for what passes: a refresh or DDL under way, Spark, rows that did not land, the connection."""
-_ANEW_CODES: Final = frozenset({f"PT{number}" for number in (330,)})
-"""Our own codes for a table that is not as its state has it: somebody changed it, or PostgreSQL took 1.0 for 1.00."""
+_ANEW_CODES: Final = frozenset({f"PT{number}" for number in (330, 331)})
+"""Our own codes for a table, or its state, that is not as we left it: someone changed it, or 1.0 was taken for 1.00."""
 _TOLD_A_TASK: Final = re.compile(r"ERROR:.*?SQLSTATE: (\w{5})", re.DOTALL)  # by PostgreSQL; Spark has states of its own
 
 

@@ -28,16 +28,6 @@ class Tick:
     exported: str
 
 
-class NotInTick(Exception):
-    """The table cannot be brought to the tick's snapshot, but perhaps to a later one; says why. `outdated`: it must be
-    defined anew on its sources first."""
-
-    def __init__(self, pgt_id: int, reason: str, *, outdated: bool = False) -> None:
-        super().__init__(reason)
-        self.pgt_id = pgt_id
-        self.outdated = outdated
-
-
 def connect(dsn: str) -> db.Connection:
     """A connection that can hold or see one tick after the other."""
     connection = db.connect(dsn, application_name="pgtrickle tick")

@@ -9,7 +9,7 @@ that alone, so the buffers may be read at another snapshot than the tables:
 * stream tables as sources are refreshed after the snapshot of a tick was taken: of them the window ends where they
   are now, and what is not committed yet is read in the transaction that will commit it.
 
-Called by `underway.py`, `circle.py` and `verify.py`.
+Called by `table_refresh.py`, `circle/circle_refresh.py` and `verification/verify.py`.
 """
 
 from __future__ import annotations
@@ -21,25 +21,22 @@ from dataclasses import dataclass, replace
 from typing import Final
 from uuid import uuid4
 
-from pgtrickle.apply.merge import by_image
-from pgtrickle.capture import window
-from pgtrickle.capture.window import Pending, Sides
+from pgtrickle.capture import change_window
+from pgtrickle.capture.change_window import Pending, Sides
 from pgtrickle.db import Connection, execute
 from pgtrickle.model import quote
 from pgtrickle.physical.flow import Place
-from pgtrickle.physical.parts import Part
+from pgtrickle.physical.window_parts import WindowPart
 from pgtrickle.postgres.copy import pipe
+from pgtrickle.postgres.row_image import by_image
 from pgtrickle.query.operators import Scan
 from pgtrickle.refresh.connections import Connections
+from pgtrickle.refresh.outcome import Skip, Stop
 
 _UNREAD_S: Final = 2.0
 """A slot that no one reads for so long is not one whose decoder is just being started again."""
 _SHORTEST_POLL_S: Final = 0.002
 _LONGEST_POLL_S: Final = 0.05
-
-
-class Behind(Exception):
-    """The decoder has not come as far as the window reaches, in the time there was; says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,27 +80,32 @@ class Window:
         """Where the spans end that reach beyond the snapshot."""
         return next((span.until for span in self.spans.values() if span.reaches_beyond), None)
 
-    def pending(self, part: Part = Part.WHOLE) -> dict[int, Pending]:
+    def pending(self, part: WindowPart = WindowPart.WHOLE) -> dict[int, Pending]:
         """How much there is, source by source; of the late part only those sources that may have one."""
         found: dict[int, Pending] = {}
         asked: dict[tuple[Place, str, str | None], list[int]] = {}
         for oid, span in self.spans.items():
-            if part is Part.LATE and not span.reaches_beyond:
+            if part is WindowPart.LATE and not span.reaches_beyond:
                 continue
             since, until = self._ends(span, part)
             asked.setdefault((span.place, since, until), []).append(oid)
         for (place, since, until), oids in asked.items():
             sides = {oid: known for oid in oids if (known := self.spans[oid].sides) is not None}
-            found |= window.pending(self.connection(place), oids, since, until, sides=sides)
+            found |= change_window.pending(self.connection(place), oids, since, until, sides=sides)
         return found
 
     def changes_sql(
-        self, source: int, columns: Sequence[tuple[str, str]], part: Part = Part.WHOLE, *, within: str = "true"
+        self,
+        source: int,
+        columns: Sequence[tuple[str, str]],
+        part: WindowPart = WindowPart.WHOLE,
+        *,
+        within: str = "true",
     ) -> str:
         """The changes of one source in that part of the window, weighted; to be read at the source's place."""
         span = self.spans[source]
         since, until = self._ends(span, part)
-        return window.changes_sql(source, columns, since, until, within=within, sides=span.sides)
+        return change_window.changes_sql(source, columns, since, until, within=within, sides=span.sides)
 
     def connection(self, place: Place) -> Connection:
         """The one that reads there."""
@@ -111,16 +113,16 @@ class Window:
         places = {Place.SNAPSHOT: at.reader, Place.READER: at.reader, Place.LATE: at.late, Place.WRITER: at.writer}
         return places[place]
 
-    def _ends(self, span: Span, part: Part) -> tuple[str, str | None]:
+    def _ends(self, span: Span, part: WindowPart) -> tuple[str, str | None]:
         """Where the part begins and ends; a reader at the end itself need not be told."""
-        since = self.snapshot if part is Part.LATE else span.since
-        until = self.snapshot if part is Part.EARLY and span.reaches_beyond else span.until
+        since = self.snapshot if part is WindowPart.LATE else span.since
+        until = self.snapshot if part is WindowPart.EARLY and span.reaches_beyond else span.until
         return since, None if span.place is Place.SNAPSHOT and until == self.snapshot else until
 
 
 def at_snapshot(connections: Connections, since: Mapping[int, str], snapshot: str) -> Window:
     """The window up to the snapshot, as far as it is in the buffers; `since` has its start for each source."""
-    sides = window.sides_of(connections.reader, list(since))
+    sides = change_window.sides_of(connections.reader, list(since))
     spans = {oid: Span(start, snapshot, sides=sides.get(oid)) for oid, start in since.items()}
     return Window(snapshot, connections, spans)
 
@@ -136,13 +138,13 @@ def extended(found: Window, upstream: Collection[int], place: Place, until: str)
 
 def from_decoder(found: Window, sources: Collection[int]) -> frozenset[int]:
     """Those of the sources of whose changes some come from the decoder: by now, which the snapshot may not know of."""
-    sides = window.sides_of(found.connections.aside, list(sources))
+    sides = change_window.sides_of(found.connections.aside, list(sources))
     return frozenset(oid for oid, known in sides.items() if known.from_decoder(found.spans[oid].since))
 
 
 def await_decoder(found: Window, patience_s: float) -> Window:
     """The window once all is there that was still to be decoded: to be read by the late connection, whose transaction
-    must begin after this. Behind if it takes too long.
+    must begin after this. Stop if it takes too long.
 
     A source that has lost the slot or the publication is not waited for: its `Pending` says that it is not captured.
     """
@@ -154,7 +156,7 @@ def await_decoder(found: Window, patience_s: float) -> Window:
 
 
 def decoder_passed(aside: Connection, awaited: Mapping[int, Sides], patience_s: float) -> None:
-    """Returns once all that is visible by now is decoded, of sources for which that counts; Behind if it is not."""
+    """Returns once all that is visible by now is decoded, of sources for which that counts; Stop if it is not."""
     target = _target(aside, awaited.values())
     if target is not None:
         _wait(aside, target, list(awaited), patience_s)
@@ -196,10 +198,15 @@ def moved(scan: Scan, changes: str, sign: int) -> str:
 def copied(source: Connection, query: str, target: Connection, *, like: str | None = None) -> str:
     """A temporary table of `target`'s with the rows that `source` sees; returns its name. `like` is a query with the
     same columns, where `target` cannot read what the one reads."""
-    name = f"pgt_copy_{uuid4().hex[:12]}"
-    execute(target, f"CREATE TEMPORARY TABLE {name} ON COMMIT DROP AS {like or query} WITH NO DATA")
-    pipe(source, query, target, f"pg_temp.{name}")
-    return f"pg_temp.{name}"
+    table = f"pg_temp.pgt_copy_{uuid4().hex[:12]}"
+    copy_to(target, table, source, query, like=like)
+    return table
+
+
+def copy_to(target: Connection, table: str, source: Connection, query: str, *, like: str | None = None) -> None:
+    """The same, in a temporary table of a given name."""
+    execute(target, f"CREATE TEMPORARY TABLE {table} ON COMMIT DROP AS {like or query} WITH NO DATA")
+    pipe(source, query, target, table)
 
 
 def _target(aside: Connection, awaited: Collection[Sides]) -> str | None:
@@ -248,8 +255,9 @@ def _wait(aside: Connection, target: str, sources: list[int], patience_s: float)
         now = time.monotonic()
         unread_since = now if is_read else unread_since
         if now - unread_since > min(_UNREAD_S, patience_s):
-            raise Behind(f"no decoder reads the slot: is the service (pgtrickle run) up?{f' {error}' if error else ''}")
+            told = f" {error}" if error else ""
+            raise Stop(Skip(f"no decoder reads the slot: is the service (pgtrickle run) up?{told}"))
         if now - begun > patience_s:
-            raise Behind(f"the decoder is {lag} bytes of WAL behind after {patience_s:g} s")
+            raise Stop(Skip(f"the decoder is {lag} bytes of WAL behind after {patience_s:g} s"))
         time.sleep(pause)
         pause = min(pause * 1.5, _LONGEST_POLL_S)

@@ -1,6 +1,6 @@
 """When an alert is due: once when a measure passes its mark, and again only after it was well below. Pure.
 
-`steering.py` measures and tells; what was told before lives in `Levels`.
+`capture_loop.py` measures and tells; what was told before lives in `Levels`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Refreshes that failed, and when each table may be tried again. Pure: `refreshes.py` tells it what became of each.
+"""Refreshes that failed, and when each table may be tried again. Pure: `refresh_loop.py` tells it what became of each.
 
 What passes by itself is tried again after pauses that grow, due or not; what does not, when the table is next due.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import random
 
-from pgtrickle.scheduler.pace import pause_of_a_table
+from pgtrickle.scheduler.backoff import pause_of_a_table
 
 
 @dataclass(frozen=True, slots=True)

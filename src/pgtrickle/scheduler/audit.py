@@ -26,11 +26,11 @@ from pgtrickle.config import Settings
 from pgtrickle.db import Connection
 from pgtrickle.errors import Error
 from pgtrickle.refresh.idle import may_be_idle
-from pgtrickle.refresh.run import Refresher
-from pgtrickle.refresh.verify import Verification, sampled
+from pgtrickle.refresh.refresher import Refresher
+from pgtrickle.refresh.verification.verify import Verification, sampled
+from pgtrickle.scheduler.capture_loop import ALERT_CHANNEL
 from pgtrickle.scheduler.events import say
 from pgtrickle.scheduler.heartbeat import Activity, Busy
-from pgtrickle.scheduler.steering import ALERT_CHANNEL
 
 CODE = "PT352"
 

@@ -15,7 +15,7 @@ import networkx as nx
 import psycopg
 
 from pgtrickle.errors import StateError
-from pgtrickle.refresh import circle_rules
+from pgtrickle.refresh.circle import rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class Dag:
             raise self._circle(found)
 
     def _circle(self, around: list[int]) -> StateError:
-        return circle_rules.not_allowed(circle_rules.arrows(self._names(around)[:-1]))
+        return rules.not_allowed(rules.arrows(self._names(around)[:-1]))
 
     def _names(self, cycle: list[int]) -> tuple[str, ...]:
         """The names around a cycle, from its oldest table back to it."""

@@ -1,9 +1,9 @@
 """The decoder's life: started while a source counts on the slot, stopped when none does, started again when it fails.
 
-Called by `steering.py` in each of its rounds. `Record` is the pure part: what failures in a row mean. Those that pass
-by themselves (a lost connection, a server that restarts) are sat out; those that do not are reported as FAILED after a
-few tries, so that sources go back to triggers. The decoder is tried again even then: what the slot still holds of
-before the fallback must be decoded, and if that succeeds for a while, all is forgotten.
+Called by `capture_loop.py` in each of its rounds. `Record` is the pure part: what failures in a row mean. Those that
+pass by themselves (a lost connection, a server that restarts) are sat out; those that do not are reported as FAILED
+after a few tries, so that sources go back to triggers. The decoder is tried again even then: what the slot still holds
+of before the fallback must be decoded, and if that succeeds for a while, all is forgotten.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from pgtrickle.capture.sink import TakenOver
 from pgtrickle.db import Connection
 from pgtrickle.errors import Error, ServerError
 from pgtrickle.fence import Fence, LeaseLost
+from pgtrickle.scheduler.backoff import pause_after
 from pgtrickle.scheduler.events import say, trouble
 from pgtrickle.scheduler.heartbeat import Loop
-from pgtrickle.scheduler.pace import pause_after
 
 STEADY_S: Final = 30.0
 """A run that lasted so long has got over what ended the runs before it."""
@@ -66,7 +66,7 @@ def classify(error: BaseException) -> Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class DecodingRecord:
     """The failures in a row, of each kind."""
 
     elsewhere: int = 0
@@ -83,10 +83,10 @@ class Record:
         """How long to wait before the next try."""
         return pause_after(self.elsewhere + self.passing + self.lasting)
 
-    def after(self, failure: Failure, lasted_s: float) -> Record:
+    def after(self, failure: Failure, lasted_s: float) -> DecodingRecord:
         """The record after one more failure, of a run that lasted so long."""
-        before = Record() if lasted_s >= STEADY_S else self
-        return Record(
+        before = DecodingRecord() if lasted_s >= STEADY_S else self
+        return DecodingRecord(
             before.elsewhere + (failure is Failure.ELSEWHERE),
             before.passing + (failure is Failure.PASSING),
             before.lasting + (failure is Failure.LASTING),
@@ -99,7 +99,7 @@ class Decoding:
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
         self._run: _Run | None = None
-        self._record = Record()
+        self._record = DecodingRecord()
         self._next_try = 0.0
 
     @property
@@ -113,7 +113,7 @@ class Decoding:
         self._look_after()
         if not slot.is_used(conn):
             self.stop()
-            self._record, self._next_try = Record(), 0.0
+            self._record, self._next_try = DecodingRecord(), 0.0
             return DecoderState.STOPPED
         current = slot.inspect(conn)
         if self._run is None and current.state is SlotState.ALIVE and time.monotonic() >= self._next_try:
@@ -139,9 +139,9 @@ class Decoding:
         if run is None:
             return
         if run.alive:
-            if self._record != Record() and run.age_s >= STEADY_S:
+            if self._record != DecodingRecord() and run.age_s >= STEADY_S:
                 say("decoder_recovered", slot=run.slot)
-                self._record = Record()
+                self._record = DecodingRecord()
             return
         self._run = None
         error = run.error or StreamError("the decoder ended without being told to")

@@ -26,7 +26,7 @@ Unit: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class AtomicGroup:
     """The stream tables of one diamond, or of several that share tables, by id; `convergence` are where ways meet.
 
     `consistency` is atomic or none; `policy` is fastest (due when one member is) or slowest (due when all are).
@@ -44,7 +44,7 @@ class Group:
         return self.consistency == "atomic"
 
 
-def groups(dag: Dag, settings: Settings) -> tuple[Group, ...]:
+def groups(dag: Dag, settings: Settings) -> tuple[AtomicGroup, ...]:
     """All diamonds: atomic ones joined where they share tables, the others each for itself; and all circles.
 
     What was asked for the table where the ways meet decides. Where joined ones differ, the slowest policy wins: it
@@ -53,7 +53,7 @@ def groups(dag: Dag, settings: Settings) -> tuple[Group, ...]:
     found = convergences(dag)
     asked = {end: _consistency(dag.tables[end], settings) for end in found}
     loose = [
-        Group(tuple(sorted(members)), (end,), "none", _policy(dag.tables[end], settings))
+        AtomicGroup(tuple(sorted(members)), (end,), "none", _policy(dag.tables[end], settings))
         for end, members in found.items()
         if asked[end] == "none"
     ]
@@ -62,8 +62,8 @@ def groups(dag: Dag, settings: Settings) -> tuple[Group, ...]:
     for joined in _joined(dag, atomic.values()):
         ends = tuple(sorted(end for end in atomic if end in joined))
         policies = {_policy(dag.tables[end], settings) for end in ends}
-        tied.append(Group(joined, ends, "atomic", "slowest" if "slowest" in policies else "fastest"))
-    circles = [Group(part, (), "atomic", "fastest", circular=True) for part in dag.circles]
+        tied.append(AtomicGroup(joined, ends, "atomic", "slowest" if "slowest" in policies else "fastest"))
+    circles = [AtomicGroup(part, (), "atomic", "fastest", circular=True) for part in dag.circles]
     return tuple(sorted([*tied, *loose, *circles], key=lambda group: (group.members, group.consistency)))
 
 
@@ -100,7 +100,9 @@ def _joined(dag: Dag, diamonds: Iterable[frozenset[int]]) -> list[tuple[int, ...
     return [tuple(sorted(part)) for part in nx.strongly_connected_components(tied) if len(part) > 1]
 
 
-def select(dag: Dag, diamonds: Iterable[Group], due: Collection[int], halted: Collection[int] = ()) -> frozenset[int]:
+def select(
+    dag: Dag, diamonds: Iterable[AtomicGroup], due: Collection[int], halted: Collection[int] = ()
+) -> frozenset[int]:
     """What to refresh in this tick: the due tables, the calculated ones they need, and whole groups or nothing of them.
 
     `halted` cannot be refreshed now (suspended, waiting to be tried again, a forbidden circle): with it, its whole
@@ -122,13 +124,15 @@ def select(dag: Dag, diamonds: Iterable[Group], due: Collection[int], halted: Co
         chosen = frozenset(grown)
 
 
-def _is_time(dag: Dag, group: Group, due: Collection[int]) -> bool:
+def _is_time(dag: Dag, group: AtomicGroup, due: Collection[int]) -> bool:
     """Whether a group of the slowest policy may run; one of the fastest always may."""
     scheduled = [pgt_id for pgt_id in group.members if dag.tables[pgt_id].schedule is not None]
     return group.policy == "fastest" or all(pgt_id in due for pgt_id in scheduled)
 
 
-def reached(dag: Dag, diamonds: Iterable[Group], selected: Collection[int], working: Collection[int]) -> frozenset[int]:
+def reached(
+    dag: Dag, diamonds: Iterable[AtomicGroup], selected: Collection[int], working: Collection[int]
+) -> frozenset[int]:
     """Those of the selected tables that may have something to do, given those that have: what reads them, and the
     other members of their atomic groups."""
     found = frozenset(working)
@@ -142,7 +146,7 @@ def reached(dag: Dag, diamonds: Iterable[Group], selected: Collection[int], work
         found = frozenset(grown)
 
 
-def units(dag: Dag, diamonds: Iterable[Group], selected: Iterable[int]) -> TopologicalSorter[Unit]:
+def units(dag: Dag, diamonds: Iterable[AtomicGroup], selected: Iterable[int]) -> TopologicalSorter[Unit]:
     """What is committed together, each after what it reads: atomic groups in their inner order, other tables alone.
 
     Prepared: `get_ready()` gives the units that may run side by side, `done()` says that one is through.
@@ -161,13 +165,15 @@ def units(dag: Dag, diamonds: Iterable[Group], selected: Iterable[int]) -> Topol
     return sorter
 
 
-def order(dag: Dag, group: Group, chosen: Collection[int]) -> Unit:
+def order(dag: Dag, group: AtomicGroup, chosen: Collection[int]) -> Unit:
     """The members of a group that are chosen, each after those it reads; in a circle there is no such order."""
     members = frozenset(chosen).intersection(group.members)
     return tuple(sorted(members)) if group.circular else dag.order(members)
 
 
-def store(conn: psycopg.Connection[Any], diamonds: Iterable[Group], others: AbstractSet[int] = frozenset()) -> None:
+def store(
+    conn: psycopg.Connection[Any], diamonds: Iterable[AtomicGroup], others: AbstractSet[int] = frozenset()
+) -> None:
     """Records the groups for `diamond_groups()`; one whose members stay the same keeps its number and epoch. Those of
     `others`, tables that another login's service computes, are left to it."""
     rows = [
@@ -194,7 +200,7 @@ def store(conn: psycopg.Connection[Any], diamonds: Iterable[Group], others: Abst
         conn.execute("DELETE FROM pgtrickle.pgt_diamonds WHERE group_id = ANY(%s)", (gone,))
 
 
-def advance(conn: psycopg.Connection[Any], group: Group) -> None:
+def advance(conn: psycopg.Connection[Any], group: AtomicGroup) -> None:
     """Counts one more version of an atomic group: to be called in the transaction that commits its members."""
     conn.execute(
         "UPDATE pgtrickle.pgt_diamonds SET epoch = epoch + 1 WHERE members = %s::bigint[] AND consistency = 'atomic'",

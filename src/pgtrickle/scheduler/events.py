@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Final, TextIO
 
 from pgtrickle.scheduler.stderr import taken_over
-from pgtrickle.spark.trace import text_of
+from pgtrickle.spark.java_errors import text_of
 
 _LOG: Final = logging.getLogger("pgtrickle.service")
 _LOG.addHandler(logging.NullHandler())  # nothing is printed unless the process asks for it

@@ -1,7 +1,7 @@
 """Which stream tables that were made without rows (`initialize => false`) the service fills now. Pure.
 
 One is filled when it is first due after it was made. One without a schedule of its own is filled when a table that
-reads it is due. What reads a table that was never filled waits until it is. Called by `refreshes.py`.
+reads it is due. What reads a table that was never filled waits until it is. Called by `refresh_loop.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The record of what the service ran (`pgt_scheduler_jobs`): a row for each unit of a tick. Written by `refreshes.py`.
+"""The record of what the service ran (`pgt_scheduler_jobs`): a row for each unit of a tick. Written by
+`refresh_loop.py`.
 
 The rows are for people. What a refresh did stands in the history, in the transaction that did it; these are not waited
 for on disk.

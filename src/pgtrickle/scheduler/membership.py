@@ -11,10 +11,10 @@ from pgtrickle.config import Settings
 from pgtrickle.db import Connection
 from pgtrickle.scheduler import dag, diamonds
 from pgtrickle.scheduler.dag import Dag
-from pgtrickle.scheduler.diamonds import Group, Unit
+from pgtrickle.scheduler.diamonds import AtomicGroup, Unit
 
 
-def group_of(conn: Connection, pgt_id: int, settings: Settings) -> tuple[Group, Unit] | None:
+def group_of(conn: Connection, pgt_id: int, settings: Settings) -> tuple[AtomicGroup, Unit] | None:
     """The atomic group of a stream table, as the service would find it, and its members in order; None if it is in
     none. The table itself counts though it is not populated yet: it is about to be."""
     live = dag.read(conn).only(_live(conn) | {pgt_id})

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from pgtrickle.apply import stage
+from pgtrickle.apply import staging_tables
 from pgtrickle.catalog import serving
 from pgtrickle.catalog import writer as record
 from pgtrickle.db import Connection
@@ -45,7 +45,7 @@ def recover(conn: Connection) -> Recovered:
         with conn.transaction():
             if lock_free(conn, [pgt_id]):
                 refreshes += record.close_abandoned(conn, pgt_id)
-                staging += stage.drop_orphans(conn, pgt_id)
+                staging += staging_tables.drop_orphans(conn, pgt_id)
             else:
                 busy.append(pgt_id)
     return Recovered(refreshes, jobs, tuple(staging), tuple(busy))
@@ -61,7 +61,7 @@ def _staged(conn: Connection) -> set[int]:
     rows = conn.execute(
         "SELECT c.relname FROM pg_class AS c WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r'"
         " AND pg_has_role(c.relowner, 'USAGE')",
-        (stage.STATE_SCHEMA,),
+        (staging_tables.STATE_SCHEMA,),
     )
     found = (re.fullmatch(r"stage_(\d+)_[0-9a-f]+", str(name)) for (name,) in rows)
     return {int(match[1]) for match in found if match is not None}

@@ -1,4 +1,4 @@
-"""How long the record is kept: the history of refreshes and requests that are done. Called by `refreshes.py`.
+"""How long the record is kept: the history of refreshes and requests that are done. Called by `refresh_loop.py`.
 
 Once an hour, and a part at a time, so that a record that has grown for years goes without one long transaction.
 """

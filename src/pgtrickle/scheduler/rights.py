@@ -1,6 +1,6 @@
 """What a role that made a request may ask for, what names mean to it, and who owns what comes of it.
 
-For `requests.py`.
+For `request_executor.py`.
 
 Whether its requests are ours to carry out at all is asked first, where they are picked up (`catalog/serving.py`).
 """

@@ -1,6 +1,7 @@
 """The service: waits for the lease, leads while it has it, and starts over when it loses it. Called by `pgtrickle run`.
 
-    wait for the lease ──▶ lead: capture (steering and the decoder), refreshes, requests and audits, each in rounds
+    wait for the lease ──▶ lead: capture (the modes of sources and the decoder), refreshes, requests and audits, each in
+    rounds
             ▲                of its own │ lease or server lost
             └──────── growing pauses ◀────┘
 
@@ -26,12 +27,12 @@ from pgtrickle.errors import Error, ServerError, UsageError
 from pgtrickle.fence import Fence, LeaseLost
 from pgtrickle.scheduler import lease
 from pgtrickle.scheduler.audit import Audit
+from pgtrickle.scheduler.backoff import pause_after
+from pgtrickle.scheduler.capture_loop import CaptureLoop
 from pgtrickle.scheduler.events import say, set_level
 from pgtrickle.scheduler.heartbeat import Activity, Loop, report
 from pgtrickle.scheduler.lease import Lease
-from pgtrickle.scheduler.pace import pause_after
-from pgtrickle.scheduler.rounds import Rounds
-from pgtrickle.scheduler.steering import Steering
+from pgtrickle.scheduler.loop_thread import LoopThread
 
 LISTEN_S: Final = 0.25
 """How often we look up from listening, to see whether we are told to stop."""
@@ -42,7 +43,7 @@ _LONGEST_PAUSE_S: Final = 5.0
 _PASSING: Final = (ServerError.code, LeaseLost.code)
 
 
-class Part(Protocol):
+class ServiceLoop(Protocol):
     """What the service does in rounds. Made anew each time it begins to lead."""
 
     @property
@@ -78,8 +79,8 @@ class Service:
     def __init__(
         self,
         dsn: str,
-        refreshes: Callable[[Fence], Part],
-        requests: Callable[[Fence], Part],
+        refreshes: Callable[[Fence], ServiceLoop],
+        requests: Callable[[Fence], ServiceLoop],
         controls: Controls,
         flags: Mapping[str, Value | None] | None = None,
     ) -> None:
@@ -147,13 +148,13 @@ class Service:
             self._install(conn)
             origin.require_here(conn)  # of a restored catalog, nothing can be told by oid
         settings = self._load()
-        parts: dict[str, Part] = {
+        parts: dict[str, ServiceLoop] = {
             "refreshes": self._refreshes(held.fence),
             "requests": self._requests(held.fence),
-            "capture": Steering(self._dsn, lambda: held.capture),
+            "capture": CaptureLoop(self._dsn, lambda: held.capture),
             "audits": Audit(self._dsn),
         }
-        work = [(Rounds(name, part.round, settings), part) for name, part in parts.items()]
+        work = [(LoopThread(name, part.round, settings), part) for name, part in parts.items()]
         held.loops = lambda: report(_loops(work))
         try:
             while not self._controls.stop.is_set():
@@ -194,7 +195,7 @@ class Service:
             say("settings_not_read", logging.WARNING, error=error)
             return known
 
-    def _finish(self, work: Sequence[tuple[Rounds, Part]]) -> None:
+    def _finish(self, work: Sequence[tuple[LoopThread, ServiceLoop]]) -> None:
         """End all parts, in time: a round that does not end by itself loses its sessions."""
         for rounds, part in work:
             rounds.stop()
@@ -220,7 +221,7 @@ class Service:
             say("rounds_not_cut_off", logging.WARNING, error=error)
 
 
-def _loops(work: Sequence[tuple[Rounds, Part]]) -> list[Loop]:
+def _loops(work: Sequence[tuple[LoopThread, ServiceLoop]]) -> list[Loop]:
     """All loops of the service as they are now."""
     found: list[Loop] = []
     for rounds, part in work:
@@ -233,6 +234,6 @@ def _waiting(reason: str) -> None:
     say("lease_awaited", reason=reason)
 
 
-def _close_after(rounds: Rounds, part: Part) -> None:
+def _close_after(rounds: LoopThread, part: ServiceLoop) -> None:
     rounds.join()
     part.close()

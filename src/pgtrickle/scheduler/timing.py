@@ -14,7 +14,7 @@ from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.errors import Error, UsageError
 from pgtrickle.scheduler.due import is_due, next_cron_run
 from pgtrickle.scheduler.staleness import is_stale
-from pgtrickle.spark.trace import text_of
+from pgtrickle.spark.java_errors import text_of
 
 
 @dataclass(frozen=True, slots=True)

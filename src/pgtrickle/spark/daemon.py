@@ -14,7 +14,7 @@ from importlib import import_module
 
 from pyspark.daemon import manager
 
-OF_EVERY_TASK = ("pyspark.worker", "pgtrickle.spark.land", "pgtrickle.spark.recipe", "pgtrickle.spark.worker")
+OF_EVERY_TASK = ("pyspark.worker", "pgtrickle.spark.landing", "pgtrickle.spark.batch_job", "pgtrickle.spark.worker")
 
 if __name__ == "__main__":
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

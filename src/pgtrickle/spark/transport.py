@@ -6,7 +6,7 @@ run, and by whoever reads a leaf for them.
 
 from __future__ import annotations
 
-from pgtrickle.physical.flow import Flow, Lookup, Merged, Read, Together, input_name, inputs
+from pgtrickle.physical.flow import Flow, JointLookup, Lookup, Merged, Read, input_name, inputs
 from pgtrickle.postgres.wire import net, receive_arrays, send_rows
 
 
@@ -15,10 +15,10 @@ def read_sql(flow: Read | Merged) -> str:
     return send_rows(flow.relation, flow.columns)
 
 
-def asked_sql(flow: Lookup | Together) -> str:
+def asked_sql(flow: Lookup | JointLookup) -> str:
     """The query that makes a flow's rows of those of its inputs, which are its parameters."""
     asked = over_inputs(flow, flow.relation)
-    return net(asked, flow.columns) if isinstance(flow, Together) and flow.cancels else asked
+    return net(asked, flow.columns) if isinstance(flow, JointLookup) and flow.cancels else asked
 
 
 def over_inputs(flow: Flow, relation: str) -> str:

@@ -2,7 +2,7 @@
 
 A connection is kept by the Python worker between tasks, but never a transaction: each task opens one at the refresh's
 exported snapshot and ends it, so an idle worker holds nothing back. Rows go as Arrow both ways. Sent to the executors
-by `evaluate.py` and `land.py`.
+by `frames.py` and `landing.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyspark import TaskContext
 from pgtrickle import db, failpoints
 from pgtrickle.answers import stored
 from pgtrickle.model import Column
-from pgtrickle.physical.outward import AT_ONCE
+from pgtrickle.physical.lookup_order import AT_ONCE
 from pgtrickle.postgres.copy import copy_arrow
 from pgtrickle.postgres.wire import WEIGHT, Wire, wire
 

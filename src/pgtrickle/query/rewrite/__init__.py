@@ -1,4 +1,5 @@
-"""Rewrites of the operator tree, each one function in a file of its name. Pure; `build.py` applies them in order."""
+"""Rewrites of the operator tree, each one function in a file of its name. Pure; `builder/build.py` applies them in
+order."""
 
 from __future__ import annotations
 

@@ -8,25 +8,11 @@ A use is not merged with what it is a use of: that would be another one for each
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 from sqlglot import exp
 
 from pgtrickle.query.expression import node_of, referenced, substitute
-from pgtrickle.query.operators import (
-    Aggregate,
-    Expand,
-    Filter,
-    InnerJoin,
-    LeftJoin,
-    Match,
-    Operator,
-    Project,
-    Repeat,
-    TopK,
-    UnionAll,
-    Use,
-)
+from pgtrickle.query.operators import Operator, Project, Use
 
 
 def merge_projects(tree: Operator) -> Operator:
@@ -34,21 +20,15 @@ def merge_projects(tree: Operator) -> Operator:
 
 
 def _merge(operator: Operator) -> Operator:
-    match operator:
-        case Project():
-            below = _merge(operator.input)
-            if isinstance(below, Project) and not isinstance(operator, Use) and _computes_once(operator, below):
-                meaning = dict(zip(below.names, below.expressions, strict=True))
-                expressions = tuple(substitute(part, meaning) for part in operator.expressions)
-                return type(below)(operator.columns, below.input, expressions)
-            return replace(operator, input=below)
-        case Filter() | Aggregate() | Repeat() | TopK() | Expand():
-            return replace(operator, input=_merge(operator.input))
-        case InnerJoin() | LeftJoin() | Match():
-            return replace(operator, left=_merge(operator.left), right=_merge(operator.right))
-        case UnionAll():
-            return replace(operator, branches=tuple(_merge(branch) for branch in operator.branches))
-    return operator
+    operator = operator.with_inputs([_merge(below) for below in operator.inputs])
+    if not isinstance(operator, Project) or isinstance(operator, Use):
+        return operator
+    below = operator.input
+    if not isinstance(below, Project) or not _computes_once(operator, below):
+        return operator
+    meaning = dict(zip(below.names, below.expressions, strict=True))
+    expressions = tuple(substitute(part, meaning) for part in operator.expressions)
+    return type(below)(operator.columns, below.input, expressions)
 
 
 def _computes_once(upper: Project, lower: Project) -> bool:

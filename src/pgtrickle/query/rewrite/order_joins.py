@@ -13,21 +13,7 @@ from dataclasses import replace
 
 from pgtrickle.model import Expr
 from pgtrickle.query.expression import conjunction, conjuncts, equality_sides
-from pgtrickle.query.operators import (
-    Aggregate,
-    Equality,
-    Expand,
-    Filter,
-    InnerJoin,
-    LeftJoin,
-    Match,
-    Operator,
-    Project,
-    Repeat,
-    TopK,
-    UnionAll,
-    walk,
-)
+from pgtrickle.query.operators import Aggregate, Equality, InnerJoin, LeftJoin, Match, Operator, walk
 
 
 def order_joins(tree: Operator) -> Operator:
@@ -39,32 +25,10 @@ def _order(operator: Operator) -> Operator:
         case InnerJoin():
             inputs, conditions = _flatten(operator)
             return _join_all([_order(part) for part in inputs], conditions)
-        case LeftJoin():
-            left, right = _order(operator.left), _order(operator.right)
-            equalities = _equalities(left, right, operator.condition)
-            return LeftJoin(left.columns + right.columns, left, right, operator.condition, equalities)
-        case Match():
-            left, right = _order(operator.left), _order(operator.right)
-            mark = () if operator.mark is None else (operator.mark,)
-            equalities = _equalities(left, right, operator.condition)
-            return Match(left.columns + mark, left, right, operator.condition, operator.kind, equalities)
-        case Filter():
-            below = _order(operator.input)
-            return Filter(below.columns, below, operator.condition)
-        case Repeat():
-            below = _order(operator.input)
-            return Repeat(below.columns, below, operator.times)
-        case Expand():
-            below = _order(operator.input)
-            return Expand(below.columns + operator.made, below, operator.call, operator.outer)
-        case TopK():
-            below = _order(operator.input)
-            return replace(operator, columns=below.columns, input=below)
-        case Project() | Aggregate():
-            return replace(operator, input=_order(operator.input))
-        case UnionAll():
-            return replace(operator, branches=tuple(_order(branch) for branch in operator.branches))
-    return operator
+        case LeftJoin() | Match():
+            ordered = operator.with_inputs([_order(side) for side in operator.inputs])
+            return replace(ordered, equalities=_equalities(ordered.left, ordered.right, ordered.condition))
+    return operator.with_inputs([_order(below) for below in operator.inputs])
 
 
 def _flatten(operator: Operator) -> tuple[list[Operator], list[Expr]]:

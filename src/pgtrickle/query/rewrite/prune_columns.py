@@ -7,23 +7,20 @@ uses keeps what any of them reads.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from pgtrickle.model import Expr
 from pgtrickle.query.expression import referenced
 from pgtrickle.query.operators import (
     Aggregate,
     Constant,
-    Expand,
-    Filter,
     InnerJoin,
-    Joined,
     LeftJoin,
     MalformedTree,
     Match,
     Operator,
     Project,
-    Repeat,
+    RowWise,
     Scan,
     TopK,
     UnionAll,
@@ -59,29 +56,19 @@ class _Pruning:
                 kept = [index for index, name in enumerate(operator.names) if name in needed]
                 columns = tuple(operator.columns[index] for index in kept)
                 return Scan(columns, operator.table, tuple(operator.attributes[index] for index in kept))
-            case Filter():
-                below = self.prune(operator.input, {*needed, *operator.condition.columns})
-                return Filter(below.columns, below, operator.condition)
             case Project():
                 pruned = self._prune_project(operator, needed)
                 return pruned.input if _is_idle(pruned) else pruned
             case InnerJoin() | LeftJoin():
-                read = {*needed, *_read_by(operator)}
-                left, right = self.prune(operator.left, read), self.prune(operator.right, read)
-                columns = left.columns + right.columns
-                return type(operator)(columns, left, right, operator.condition, operator.equalities)
+                return operator.with_inputs([self.prune(side, {*needed, *operator.reads}) for side in operator.inputs])
             case Match():
                 return self._prune_match(operator, needed)
-            case Repeat():
-                below = self.prune(operator.input, {*needed, operator.times})
-                return Repeat(below.columns, below, operator.times)
+            case RowWise():
+                return operator.with_inputs([self.prune(operator.input, {*needed, *operator.reads})])
             case Constant():
                 return operator
-            case Expand():
-                below = self.prune(operator.input, {*needed, *operator.call.columns})
-                return Expand(below.columns + operator.made, below, operator.call, operator.outer)
             case TopK():  # all columns take part in the order
-                return replace(operator, input=self.prune(operator.input, operator.names))
+                return operator.with_inputs([self.prune(operator.input, operator.names)])
             case Aggregate():
                 return self._prune_aggregate(operator, needed)
             case UnionAll():
@@ -105,10 +92,8 @@ class _Pruning:
         """An answer that nobody reads is not looked for."""
         if match.mark is not None and match.mark.name not in needed:
             return self.prune(match.left, needed)
-        left = self.prune(match.left, {*needed, *_read_by(match)})
-        right = self.prune(match.right, _read_by(match))
-        mark = () if match.mark is None else (match.mark,)
-        return Match(left.columns + mark, left, right, match.condition, match.kind, match.equalities)
+        left, right = self.prune(match.left, {*needed, *match.reads}), self.prune(match.right, match.reads)
+        return match.with_inputs([left, right])
 
     def _prune_aggregate(self, aggregate: Aggregate, needed: Collection[str]) -> Aggregate:
         calls = tuple(call for call in aggregate.calls if call.output.name in needed)
@@ -134,10 +119,6 @@ def _is_idle(project: Project) -> bool:
     if isinstance(project, Use) or not project.columns:
         return False
     return all(referenced(part) == name for part, name in zip(project.expressions, project.names, strict=True))
-
-
-def _read_by(join: Joined) -> tuple[str, ...]:
-    return () if join.condition is None else join.condition.columns
 
 
 def _read(expressions: Iterable[Expr]) -> set[str]:

@@ -18,16 +18,14 @@ from dataclasses import replace
 from pgtrickle.model import Expr
 from pgtrickle.query.expression import conjunction, conjuncts, reference, substitute
 from pgtrickle.query.operators import (
-    Aggregate,
-    Expand,
     Filter,
     InnerJoin,
     LeftJoin,
     Match,
     Operator,
     Project,
-    Repeat,
-    TopK,
+    RowWise,
+    Stateful,
     UnionAll,
     Use,
 )
@@ -42,30 +40,28 @@ def _push(operator: Operator, pending: Sequence[Expr]) -> Operator:
     match operator:
         case Filter():
             return _push(operator.input, (*conjuncts(operator.condition), *pending))
-        case Use():
-            return _filtered(replace(operator, input=_push(operator.input, ())), pending)
+        case Use() | Stateful():
+            return _filtered(operator.with_inputs([_push(operator.input, ())]), pending)
         case Project():
             meaning = dict(zip(operator.names, operator.expressions, strict=True))
-            below = [substitute(condition, meaning) for condition in pending]
-            return replace(operator, input=_push(operator.input, below))
+            return operator.with_inputs([_push(operator.input, [substitute(part, meaning) for part in pending])])
+        case RowWise():
+            return _push_row_wise(operator, pending)
         case UnionAll():
-            return replace(operator, branches=tuple(_push_branch(operator, b, pending) for b in operator.branches))
+            return operator.with_inputs([_push_branch(operator, branch, pending) for branch in operator.branches])
         case InnerJoin():
             return _push_join(operator, pending)
-        case Expand():
-            known = set(operator.input.names)
-            lower = [part for part in pending if part.columns and known.issuperset(part.columns)]
-            made = _push(operator.input, lower)
-            pushed = Expand(made.columns + operator.made, made, operator.call, operator.outer)
-            return _filtered(pushed, [part for part in pending if part not in lower])
         case LeftJoin() | Match():
             return _push_one_sided(operator, pending)
-        case Repeat():
-            filtered = _push(operator.input, pending)
-            return Repeat(filtered.columns, filtered, operator.times)
-        case Aggregate() | TopK():
-            return _filtered(replace(operator, input=_push(operator.input, ())), pending)
     return _filtered(operator, pending)
+
+
+def _push_row_wise(operator: RowWise, pending: Sequence[Expr]) -> Operator:
+    """Filters of the input's columns go below; where there are others, one of no column stays with these."""
+    known = set(operator.input.names)
+    below = [part for part in pending if known.issuperset(part.columns) and (part.columns or not operator.made)]
+    pushed = operator.with_inputs([_push(operator.input, below)])
+    return _filtered(pushed, [part for part in pending if part not in below])
 
 
 def _push_branch(union: UnionAll, branch: Operator, pending: Sequence[Expr]) -> Operator:
@@ -98,12 +94,7 @@ def _push_one_sided(join: LeftJoin | Match, pending: Sequence[Expr]) -> Operator
     below = [part for part in pending if part.columns and set(part.columns) <= set(join.left.names)]
     left, right = _push(join.left, below), _push(join.right, inner)
     condition = conjunction(part for part in own if part not in inner)
-    pushed: Operator
-    if isinstance(join, LeftJoin):
-        pushed = LeftJoin(left.columns + right.columns, left, right, condition)
-    else:
-        mark = () if join.mark is None else (join.mark,)
-        pushed = Match(left.columns + mark, left, right, condition, join.kind)
+    pushed = replace(join, condition=condition, equalities=()).with_inputs([left, right])
     return _filtered(pushed, [part for part in pending if part not in below])
 
 

@@ -1,0 +1,310 @@
+"""From an operator tree to the physical plan of a full refresh: Spark scans, joins and lands whole tables. Pure.
+
+A join runs on Spark where both engines compare its keys alike; any other operand is one query of PostgreSQL's that
+Spark carries. Steps over a join are left to the landing, or sent to PostgreSQL when a join is above. Used by
+`refresh/plan.py`, and by `lower_delta.py` for the operands it scans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from pgtrickle.model import Column, Expr, quote
+from pgtrickle.physical.flow import (
+    WHOLE,
+    Concat,
+    Flow,
+    HashJoin,
+    KeepFirst,
+    LandAggregate,
+    LandResult,
+    Lookup,
+    Merged,
+    Physical,
+    Place,
+    Read,
+    ReadResult,
+    Share,
+    Stage,
+    from_input,
+)
+from pgtrickle.physical.table_facts import TableFactsMap
+from pgtrickle.postgres.aggregate import is_additive
+from pgtrickle.postgres.weighted import GroupStep, Step, chain, kept_rows, rename, run_steps, weigh
+from pgtrickle.postgres.wire import travels_as_itself, wire
+from pgtrickle.query import render
+from pgtrickle.query.expression import element
+from pgtrickle.query.operators import (
+    Aggregate,
+    Constant,
+    Equality,
+    Filter,
+    InnerJoin,
+    LeftJoin,
+    Match,
+    Operator,
+    Scan,
+    Stateful,
+    TopK,
+    UnionAll,
+    walk,
+)
+
+
+def lower_full(
+    tree: Operator, facts: TableFactsMap, merged: Callable[[int], str], copies: Mapping[int, str] | None = None
+) -> Physical:
+    """The physical plan of a full refresh; `merged` names the new state of an aggregate once landed, `copies` the
+    tables that stand for some of the sources where the reader's transaction is."""
+    lowering = FullLowering(tree, facts, merged, copies or {})
+    core, steps = chain(tree)
+    if isinstance(core, Stateful):
+        number = lowering.land(core)
+        lowering.stages.append(ReadResult(run_steps(lowering.finished(core, number), steps), number))
+    else:
+        flow, pending = lowering.flow(tree)
+        lowering.stages.append(LandResult(flow, pending))
+    return Physical(tuple(lowering.stages), ())
+
+
+def whole_query(sql: str, columns: tuple[Column, ...], place: Place) -> Physical:
+    """The physical plan for a query that only PostgreSQL can evaluate: Spark carries its rows."""
+    read = Read(columns, 0.0, weigh(sql, [column.name for column in columns]), "the whole query", place=place)
+    return Physical((LandResult(read),), ())
+
+
+def numbered(tree: Operator) -> dict[Stateful, int]:
+    """What keeps state in a tree, with the numbers the state tables bear."""
+    stateful = dict.fromkeys(node for node in walk(tree) if isinstance(node, Stateful))
+    return {node: number for number, node in enumerate(stateful, start=1)}
+
+
+@dataclass(slots=True)
+class FullLowering:
+    """Lowers one tree; `stages` are the landings its aggregates need.
+
+    `copies` stand for tables, by oid, that are not as the snapshot has them: what reads one is read by the driver.
+    """
+
+    tree: Operator
+    facts: TableFactsMap
+    merged: Callable[[int], str]
+    copies: Mapping[int, str] = field(default_factory=dict)
+    stages: list[Stage] = field(default_factory=list)
+    landed: set[int] = field(default_factory=set)
+
+    def land(self, node: Stateful) -> int:
+        """A stage that makes the node's state, unless there is one."""
+        number = numbered(self.tree)[node]
+        if number not in self.landed:
+            self.landed.add(number)
+            match node:
+                case Aggregate():
+                    self._land_aggregate(number, node)
+                case TopK():
+                    self._land_below(node.input)
+                    self.stages.append(KeepFirst(number, node))
+                case _:
+                    raise TypeError(f"no state of {type(node).__name__}")
+        return number
+
+    def _land_below(self, operator: Operator) -> None:
+        for below in walk(operator):
+            if isinstance(below, Stateful):
+                self.land(below)
+
+    def _land_aggregate(self, number: int, aggregate: Aggregate) -> None:
+        """Additive ones are grouped where their rows are read, so that groups travel."""
+        group = (GroupStep.of(aggregate),) if is_additive(aggregate) else ()
+        flow = self._grouped(aggregate, group) if group and self._splits(aggregate.input) else None
+        if flow is None:
+            flow, pending = self.flow(aggregate.input)
+            self.stages.append(LandAggregate(number, aggregate, flow, (*pending, *group)))
+        else:
+            self.stages.append(LandAggregate(number, aggregate, flow))
+
+    def _splits(self, operator: Operator) -> bool:
+        """Whether the rows are a join of tables, one of which tasks can share among them."""
+        if any(isinstance(node, Stateful | UnionAll) for node in walk(operator)) or not _shareable(operator):
+            return False
+        if self._place(operator).is_private:
+            return False
+        return self.facts.tables[self._largest(operator).table.oid].splittable
+
+    def _largest(self, operator: Operator) -> Scan:
+        return max(_shareable(operator), key=lambda scan: self.facts.rows(scan.table.oid))
+
+    def _grouped(self, aggregate: Aggregate, group: tuple[Step, ...]) -> Flow:
+        """Each task lets PostgreSQL join its share of the largest table with the others, and group."""
+        split = self._largest(aggregate.input)
+
+        def grouped(within: str) -> str:
+            rows = render.select(aggregate.input, leaf=lambda node: _in_range(split, within) if node == split else None)
+            return run_steps(weigh(rows, aggregate.input.names), group)
+
+        size, share = self.facts.rows(split.table.oid), Share(split.table.qualified, grouped)
+        return Read(group[-1].columns, size, grouped(WHOLE), f"groups of {split.table}", share)
+
+    def finished(self, node: Stateful, number: int) -> str:
+        return weigh(kept_rows(node, self.merged(number)), node.names)
+
+    def evaluated(self, operator: Operator) -> Flow:
+        """The operator's rows with nothing pending."""
+        flow, pending = self.flow(operator)
+        return evaluate_steps(flow, pending)
+
+    def flow(self, operator: Operator) -> tuple[Flow, tuple[Step, ...]]:
+        """The rows of the operator, and the steps on top that were left to do."""
+        core, steps = chain(operator)
+        columns = operator.columns
+        match core:
+            case Scan():
+                return self._scan(core, columns, steps), ()
+            case Constant():
+                relation = run_steps(weigh(render.select(core), core.names), steps)
+                return Read(columns, 10.0, relation, "constants"), ()
+            case UnionAll(branches=branches):
+                flows = tuple(self.evaluated(rename(branch, core)) for branch in branches)
+                return concat(core.columns, flows), steps
+            case Stateful():
+                number = self.land(core)
+                relation = run_steps(self.finished(core, number), steps)
+                return Merged(columns, 1000.0, relation, number), ()
+            case InnerJoin():
+                return self._join(core, columns, steps)
+            case LeftJoin() | Match():
+                return self._asked(core, columns, steps), ()
+        raise TypeError(f"no full evaluation of {type(core).__name__}")
+
+    def _scan(self, scan: Scan, columns: tuple[Column, ...], steps: tuple[Step, ...]) -> Flow:
+        facts, place = self.facts.tables[scan.table.oid], self._place(scan)
+        shared = facts.splittable and not place.is_private
+
+        def relation(within: str) -> str:
+            rows = _in_range(scan, within) if shared else self._select(scan)
+            return run_steps(weigh(rows, scan.names), steps)
+
+        split_by = Share(scan.table.qualified, relation) if shared else None
+        return Read(columns, facts.rows, relation(WHOLE), f"table {scan.table}", split_by, place)
+
+    def _select(self, operator: Operator, shared: Scan | None = None, within: str = WHOLE) -> str:
+        """The operator's rows as one query; `shared` is the table of which a task reads its share."""
+
+        def leaf(node: Operator) -> str | None:
+            if shared is not None and node is shared:
+                return _in_range(shared, within)
+            return copy_of(node, self.copies)
+
+        return render.select(operator, leaf=leaf)
+
+    def _place(self, operator: Operator) -> Place:
+        """Where its rows can be read by one query."""
+        copied = any(isinstance(node, Scan) and node.table.oid in self.copies for node in walk(operator))
+        return Place.READER if copied else Place.SNAPSHOT
+
+    def _join(
+        self, node: InnerJoin, columns: tuple[Column, ...], steps: tuple[Step, ...]
+    ) -> tuple[Flow, tuple[Step, ...]]:
+        keys = spark_keys(node.equalities, node.columns)
+        has_state = any(isinstance(below, Stateful) for below in walk(node))
+        if not keys and not has_state:
+            relation = run_steps(weigh(self._select(node), node.names), steps)
+            return Read(columns, 1000.0, relation, "a join evaluated by PostgreSQL", place=self._place(node)), ()
+        null_safe = spark_keys(_null_safe(node.equalities), node.columns)
+        if node.equalities and not keys and not null_safe and all(column.type.has_one_look for column in node.columns):
+            return self._asked(node, columns, steps), ()  # PostgreSQL can join by them, and Spark cannot
+        left, right = self.evaluated(node.left), self.evaluated(node.right)
+        joined = HashJoin(node.columns, max(left.rows, right.rows), left, right, keys, null_safe)
+        return joined, (*residual(node.condition, node.columns, keys, node.equalities), *steps)
+
+    def _asked(self, node: InnerJoin | LeftJoin | Match, columns: tuple[Column, ...], steps: tuple[Step, ...]) -> Flow:
+        """Each task lets PostgreSQL join its share of a table that the left side reads; state below is built too."""
+        self._land_below(node)
+        shared = self._largest(node) if self._splits(node) else None
+
+        def relation(within: str) -> str:
+            return run_steps(weigh(self._select(node, shared, within), node.names), steps)
+
+        size = 1000.0 if shared is None else self.facts.rows(shared.table.oid)
+        split_by = None if shared is None else Share(shared.table.qualified, relation)
+        return Read(columns, size, relation(WHOLE), "a join evaluated by PostgreSQL", split_by, self._place(node))
+
+
+def _shareable(operator: Operator) -> list[Scan]:
+    """The tables of whose parts the operator's rows are the sum: not those on the right of a left or semi-join."""
+    if isinstance(operator, Scan):
+        return [operator]
+    inputs = (operator.left,) if isinstance(operator, LeftJoin | Match) else operator.inputs
+    return [scan for below in inputs for scan in _shareable(below)]
+
+
+def _in_range(scan: Scan, within: str) -> str:
+    """A task's share of a table."""
+    return f"{_from(scan, scan.table.qualified)} WHERE {within}"
+
+
+def copy_of(operator: Operator, copies: Mapping[int, str]) -> str | None:
+    """A table's rows, read from the copy that stands for it, if there is one: a leaf of `render.select`."""
+    if not isinstance(operator, Scan) or operator.table.oid not in copies:
+        return None
+    return _from(operator, copies[operator.table.oid])
+
+
+def _from(scan: Scan, table: str) -> str:
+    attributes = [f"{quote(a)} AS {quote(n)}" for a, n in zip(scan.attributes, scan.names, strict=True)]
+    return f"SELECT {', '.join(attributes)} FROM {table}"
+
+
+def spark_keys(equalities: tuple[Equality, ...], columns: tuple[Column, ...]) -> tuple[tuple[str, str], ...]:
+    """The pairs of plain columns among the equalities on which Spark and PostgreSQL agree."""
+    types = {column.name: column.type for column in columns}
+    keys = []
+    for equality in equalities:
+        if not (_is_column(equality.left) and _is_column(equality.right)):
+            continue
+        one, other = equality.left.columns[0], equality.right.columns[0]
+        alike = wire(types[one]) is wire(types[other])
+        if alike and travels_as_itself(types[one]) and travels_as_itself(types[other]):
+            keys.append((one, other))
+    return tuple(keys)
+
+
+def _null_safe(equalities: tuple[Equality, ...]) -> tuple[Equality, ...]:
+    """Those of the form ARRAY[x] = ARRAY[y], by which NULL finds NULL, as x and y."""
+    found = ((each, element(each.left), element(each.right)) for each in equalities)
+    return tuple(Equality(x, y) for each, x, y in found if x != each.left and y != each.right)
+
+
+def _is_column(expression: Expr) -> bool:
+    return len(expression.columns) == 1 and expression.sql.strip('"') == expression.columns[0]
+
+
+def residual(
+    condition: Expr | None,
+    columns: tuple[Column, ...],
+    keys: tuple[tuple[str, str], ...],
+    equalities: tuple[Equality, ...],
+) -> tuple[Step, ...]:
+    """The filter a hash join on some of the condition's equalities still needs: none, or the whole condition."""
+    if condition is None or (len(keys) == len(equalities) == _conjuncts(condition)):
+        return ()
+    return (Filter(columns, Operator(columns), condition),)
+
+
+def _conjuncts(condition: Expr) -> int:
+    """How many conjuncts a condition has at most: every AND in the text counts, quoted or not."""
+    return condition.sql.upper().count(" AND ") + 1
+
+
+def evaluate_steps(flow: Flow, steps: tuple[Step, ...]) -> Flow:
+    """The flow after the steps, which PostgreSQL evaluates over its rows."""
+    if not steps:
+        return flow
+    return Lookup(steps[-1].columns, flow.rows, flow, run_steps(from_input(1), steps), "expressions")
+
+
+def concat(columns: tuple[Column, ...], flows: tuple[Flow, ...]) -> Flow:
+    if len(flows) == 1:
+        return flows[0]
+    return Concat(columns, sum(flow.rows for flow in flows), flows)

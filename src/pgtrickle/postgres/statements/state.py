@@ -1,0 +1,198 @@
+"""Statements that keep the state of an aggregate: built by a full refresh, merged with a delta by a differential one.
+Pure.
+
+    combined contributions ⟕ old state  →  old and new values of each group touched  →  −old +new of its output
+
+A group whose aggregate has no inverse is recomputed from its rows after the window: those of tables, or of the state
+below. What is computed comes first and what is written last (`StateMerge`): others may need the old state until then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pgtrickle.model import BIGINT, Column, quote
+from pgtrickle.postgres import aggregate as sql
+from pgtrickle.postgres.statements.script import (
+    FromTables,
+    Problem,
+    Require,
+    Run,
+    Scratch,
+    Script,
+    Sent,
+    When,
+    temporary,
+)
+from pgtrickle.postgres.weighted import from_state, weigh
+from pgtrickle.query import render
+from pgtrickle.query.operators import Aggregate
+
+
+@dataclass(frozen=True, slots=True)
+class StateTable:
+    """Where an aggregate keeps its state.
+
+    `hashable` are the keys that have a hash function; `looks_differ`: equal keys may look different (1.0 and 1.00).
+    """
+
+    name: str
+    aggregate: Aggregate
+    hashable: frozenset[str]
+    looks_differ: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StateMerge:
+    """`compute` leaves the output's changes in a temporary table (`changes`); `write` puts the new state in place."""
+
+    compute: Script
+    write: Script
+
+
+def changes(scratch: Scratch) -> str:
+    """The weighted relation of what a merge changed in the output, once computed."""
+    return f"SELECT * FROM {_out(scratch)}"
+
+
+def rebuild(state: StateTable, landed: str) -> Script:
+    """Replaces the state by that of the landed contributions, or input rows where the aggregate is not additive."""
+    names = ", ".join(["h", *(quote(column.name) for column in sql.state_columns(state.aggregate))])
+    whole = sql.combined if sql.is_additive(state.aggregate) else sql.whole_partials
+    rows = f"SELECT {names} FROM ({whole(state.aggregate, landed, state.hashable)}) AS groups"
+    return (
+        Run(f"TRUNCATE {state.name}"),
+        Run(f"INSERT INTO {state.name} ({names}) {rows}"),
+        Run(f"ANALYZE {state.name}"),
+    )
+
+
+def merge(state: StateTable, scratch: Scratch, landed: str, below: str | None, source: render.Leaf) -> StateMerge:
+    """Adds the landed contributions to the state.
+
+    `below` is what to read FROM the state that this aggregate's input is made of, as it is after the window, if it is
+    made of one. `source` gives the SQL of those tables that are not as whoever reads them sees them.
+    """
+    aggregate = state.aggregate
+    delta, merged = scratch.table("delta"), _merged(scratch)
+    compute = (
+        temporary(delta, sql.combined(aggregate, landed, state.hashable)),
+        Run(f"ANALYZE {delta} (h)"),  # else PostgreSQL takes it for large, and reads the whole state
+        temporary(merged, sql.merge(aggregate, delta, state.name, looks_differ=state.looks_differ)),
+        Run(f"ANALYZE {merged} (h)"),
+        Require(
+            f"NOT EXISTS (SELECT FROM {merged} WHERE n < 0)",
+            _wrong(f"the state {state.name} has fewer rows in a group than were deleted from it"),
+        ),
+        *_recompute(state, scratch, below, source),
+        temporary(_out(scratch), sql.output_changes(aggregate, merged)),
+    )
+    return StateMerge(compute, _write_back(state, merged))
+
+
+def merged_rows(state: StateTable, scratch: Scratch) -> str:
+    """What to read FROM the new state after `compute` and before `write`."""
+    merged, names = _merged(scratch), [quote(column.name) for column in sql.state_columns(state.aggregate)]
+    old, new = (", ".join(f"{side}.{name}" for name in ("h", *names)) for side in ("s", "m"))
+    untouched = f"SELECT {old} FROM {state.name} AS s WHERE NOT EXISTS (SELECT FROM {merged} AS m WHERE m.sid = s.ctid)"
+    return f"({untouched} UNION ALL SELECT {new} FROM {merged} AS m WHERE NOT ({_gone(state)})) AS new_state"
+
+
+def _recompute(state: StateTable, scratch: Scratch, below: str | None, source: render.Leaf) -> Script:
+    """Recomputes the marked groups, if any can be, from their rows after the window."""
+    if not (state.looks_differ or sql.may_recompute(state.aggregate)):
+        return ()
+    merged = _merged(scratch)
+    marked = f"(SELECT * FROM {merged} WHERE {_to_recompute(state)})"
+    plain = (*_again(state, scratch, below, source, nulls=False), *_take_over(state, scratch))
+    if state.aggregate.keys:
+        with_nulls = (*_again(state, scratch, below, source, nulls=True), *_take_over(state, scratch))
+        some_null = f"EXISTS (SELECT FROM {marked} AS k WHERE NOT ({_whole_keys(state, 'k')}))"
+        plain = (When(some_null, with_nulls, plain),)
+    return (When(f"EXISTS (SELECT FROM {marked} AS k)", plain),)
+
+
+def _again(state: StateTable, scratch: Scratch, below: str | None, source: render.Leaf, *, nulls: bool) -> Script:
+    """State rows of the marked groups, computed from their rows, in a temporary table."""
+    aggregate = state.aggregate
+    again, marked = scratch.table("again"), f"FROM {_merged(scratch)} WHERE {_to_recompute(state)}"
+    if below is not None:
+        rows = from_state(aggregate.input, below)
+        return (temporary(again, _regrouped(state, f"(SELECT * {marked})", rows, nulls=nulls)),)
+    rows = weigh(render.select(aggregate.input, leaf=source), aggregate.input.names)
+    columns = (Column("h", BIGINT), *sql.state_columns(aggregate))
+    wanted = scratch.table("wanted")
+    query = _regrouped(state, wanted, rows, nulls=nulls)
+    if not aggregate.keys:
+        return (FromTables(again, columns, query),)
+    keys = ", ".join(quote(key) for key in aggregate.keys)
+    sent = Sent(wanted, sql.key_columns(aggregate), f"SELECT {keys} {marked}")
+    return (FromTables(again, columns, query, sent),)
+
+
+def _regrouped(state: StateTable, wanted: str, rows: str, *, nulls: bool) -> str:
+    """State rows of the wanted groups. Keys without NULLs are compared by `=`, which an index can serve."""
+    keys = state.aggregate.keys
+    if not keys:
+        return sql.whole_partials(state.aggregate, rows, state.hashable)
+    equal = sql.matching_keys(state.aggregate, "q", "k")
+    matches = f"SELECT q.* FROM {wanted} AS k JOIN ({rows}) AS q ON {equal} WHERE {_whole_keys(state, 'k')}"
+    if nulls:
+        with_nulls = f"SELECT * FROM {wanted} AS k WHERE NOT ({_whole_keys(state, 'k')})"
+        same = sql.same_keys(keys, "q", "k")
+        matches += f" UNION ALL SELECT q.* FROM ({with_nulls}) AS k JOIN ({rows}) AS q ON {same}"
+    return sql.whole_partials(state.aggregate, matches, state.hashable)
+
+
+def _take_over(state: StateTable, scratch: Scratch) -> Script:
+    """The recomputed values of the marked groups, which are marked no more: each must have been found."""
+    aggregate, merged = state.aggregate, _merged(scratch)
+    names = [quote(column.name) for column in sql.state_columns(aggregate)]
+    assignments = ", ".join([*(f"{name} = a.{name}" for name in names), "recompute = false"])
+    same = f"a.h = m.h AND {sql.same_keys(aggregate.keys, 'a', 'm')}"
+    return (
+        Run(f"UPDATE {merged} AS m SET {assignments} FROM {scratch.table('again')} AS a WHERE {same} AND a.n = m.n"),
+        Require(
+            f"NOT EXISTS (SELECT FROM {merged} WHERE {_to_recompute(state)})",
+            _wrong(f"the groups of {state.name} do not have as many rows as their source says"),
+        ),
+    )
+
+
+def _write_back(state: StateTable, merged: str) -> Script:
+    names = [quote(column.name) for column in sql.state_columns(state.aggregate)]
+    gone, at_row = _gone(state), f"{merged} AS m WHERE s.h = m.h AND s.ctid = m.sid"
+    assignments = ", ".join(f"{name} = m.{name}" for name in names)
+    columns = ", ".join(["h", *names])
+    new = f"SELECT {columns} FROM {merged} AS m WHERE sid IS NULL AND NOT ({gone})"
+    return (
+        Run(f"DELETE FROM {state.name} AS s USING {at_row} AND {gone}"),
+        Run(f"UPDATE {state.name} AS s SET {assignments} FROM {at_row} AND NOT ({gone})"),
+        Run(f"INSERT INTO {state.name} ({columns}) {new}"),
+    )
+
+
+def _gone(state: StateTable) -> str:
+    """Whether a merged group is no more; the one group of an aggregate without keys is never gone."""
+    return "m.n = 0" if state.aggregate.keys else "false"
+
+
+def _to_recompute(state: StateTable) -> str:
+    """Groups that are gone need no values."""
+    return "recompute AND n > 0" if state.aggregate.keys else "recompute"
+
+
+def _whole_keys(state: StateTable, alias: str) -> str:
+    return " AND ".join(f"{alias}.{quote(key)} IS NOT NULL" for key in state.aggregate.keys) or "true"
+
+
+def _merged(scratch: Scratch) -> str:
+    return scratch.table("merged")
+
+
+def _out(scratch: Scratch) -> str:
+    return scratch.table("out")
+
+
+def _wrong(message: str) -> Problem:
+    return Problem(message, "PT331", "refresh the stream table in full")

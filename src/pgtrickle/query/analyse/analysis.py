@@ -1,0 +1,161 @@
+"""What PostgreSQL says about a query: values only, made by `analyze.py`, read by `builder/build.py` and by callers.
+Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pgtrickle.errors import Unsupported
+from pgtrickle.model import PgType, Table
+from pgtrickle.query.syntax.resolved_keys import Grouped
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A column of a source; `generated` is pg_attribute.attgenerated ('' if it is an ordinary column)."""
+
+    number: int
+    name: str
+    type: PgType
+    generated: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputColumn:
+    """A column of the query's result."""
+
+    name: str
+    type: PgType
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRelation:
+    """A relation the query reads, directly or through views.
+
+    `kind` is pg_class.relkind (r, p, f, m, S); `attributes` are all its live columns, `used` the numbers of those
+    read; `children` are partitions or inheritance children, all levels.
+    """
+
+    table: Table
+    kind: str
+    attributes: tuple[Attribute, ...]
+    used: frozenset[int]
+    children: tuple[int, ...]
+    system: bool
+    primary_key: tuple[str, ...]
+
+    @property
+    def columns(self) -> tuple[Attribute, ...]:
+        """The columns used."""
+        return tuple(attribute for attribute in self.attributes if attribute.number in self.used)
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A query in PostgreSQL's normalised text, every name qualified; `aggregates` counts its aggregate calls, `grouped`
+    has the keys of its grouping sets."""
+
+    sql: str
+    aggregates: int
+    grouped: tuple[Grouped, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InlinedView:
+    """A view among the sources; its body takes its place."""
+
+    table: Table
+    body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function, aggregate or operator's function that the query calls."""
+
+    oid: int
+    schema: str
+    name: str
+    arguments: str
+    volatility: str
+    kind: str
+    returns_set: bool
+    builtin: bool
+
+
+_PG_CLASS, _PG_PROC, _PG_CONSTRAINT = 1259, 1255, 2606
+"""The oids of these catalogs, which are fixed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """What a plan depends on, by oid: the argument of `fingerprint()`. Plain values, so that it can be stored.
+
+    `objects` are all others that the query reaches (`dependencies.py`), as pg_depend addresses them; `texts` what
+    PostgreSQL makes of the query, which tells a cast or a function that took another's place.
+    """
+
+    relations: tuple[tuple[int, tuple[int, ...]], ...]
+    views: tuple[int, ...]
+    functions: tuple[int, ...]
+    constraints: tuple[int, ...]
+    objects: tuple[tuple[int, int, int], ...] = ()
+    texts: tuple[str, ...] = ()
+
+    @property
+    def addresses(self) -> list[tuple[int, int, int]]:
+        """All of them as pg_depend would address them: catalog, object, column."""
+        return [
+            *((_PG_CLASS, oid, 0) for oid, _ in self.relations),
+            *((_PG_CLASS, oid, number) for oid, numbers in self.relations for number in numbers),
+            *self.addresses_of_code,
+            *((_PG_CONSTRAINT, oid, 0) for oid in self.constraints),
+        ]
+
+    @property
+    def addresses_of_code(self) -> list[tuple[int, int, int]]:
+        """Those that are neither tables nor what tables have."""
+        return [
+            *((_PG_CLASS, oid, 0) for oid in self.views),
+            *((_PG_PROC, oid, 0) for oid in self.functions),
+            *self.objects,
+        ]
+
+
+NO_DEPENDENCIES = Dependencies((), (), (), ())
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """The answer of `analyze()`. `reasons` say why it cannot be maintained incrementally; empty if it may be."""
+
+    sql: str
+    body: Body
+    columns: tuple[OutputColumn, ...]
+    sources: tuple[SourceRelation, ...]
+    views: tuple[InlinedView, ...]
+    functions: tuple[Function, ...]
+    constraints: tuple[int, ...]
+    reasons: tuple[Unsupported, ...]
+    objects: tuple[tuple[int, int, int], ...] = ()
+    named_columns: frozenset[tuple[int, int]] = frozenset()
+    """The columns that the query itself reads, of tables and of views, by relation and number."""
+
+    @property
+    def normalised(self) -> str:
+        """The query as PostgreSQL prints it, every name qualified: means the same under any search_path."""
+        return self.body.sql
+
+    @property
+    def incremental(self) -> bool:
+        return not self.reasons
+
+    @property
+    def dependencies(self) -> Dependencies:
+        return Dependencies(
+            relations=tuple((source.table.oid, tuple(sorted(source.used))) for source in self.sources),
+            views=tuple(view.table.oid for view in self.views),
+            functions=tuple(sorted(function.oid for function in self.functions if not function.builtin)),
+            constraints=self.constraints,
+            objects=self.objects,
+            texts=(self.body.sql,),
+        )

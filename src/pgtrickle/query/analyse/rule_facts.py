@@ -1,0 +1,83 @@
+"""Facts read from the text of a stored rule (`pg_rewrite.ev_action`), PostgreSQL's own analysed form of a query.
+
+`pg_depend` leaves out everything built in (functions, operators, system tables), so those come from here. Pure;
+called by `analyze.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_FUNCTION = re.compile(r":(?:funcid|opfuncid|aggfnoid|winfnoid) (\d+)")
+_OPERATOR = re.compile(r":opno (\d+)")
+_LEVEL = re.compile(r":varlevelsup ([1-9]\d*)")
+_RELATION = re.compile(r":relid (\d+)")
+_AGGREGATE = re.compile(r"\{AGGREF ")
+_VALUE_FUNCTION = re.compile(r"\{SQLVALUEFUNCTION :op (\d+)")
+_NEXT_VALUE = re.compile(r"\{NEXTVALUEEXPR ")
+_CATALOG_NAME_TYPE = re.compile(r":(?:vartype|resulttype|consttype|funcresulttype|paramtype) (\d+)")
+_CONSTANT = re.compile(r"\{CONST :consttype (\d+) [^{}]*?:constvalue (\d+ \[[^\]]*\])")
+_SYSTEM_COLUMN = re.compile(r":varattno -\d")
+_TEXT_CONVERSION = re.compile(r"\{COERCEVIAIO ")
+
+#: In the order of SQLValueFunctionOp.
+_VALUE_FUNCTIONS = (
+    "CURRENT_DATE",
+    "CURRENT_TIME",
+    "CURRENT_TIME",
+    "CURRENT_TIMESTAMP",
+    "CURRENT_TIMESTAMP",
+    "LOCALTIME",
+    "LOCALTIME",
+    "LOCALTIMESTAMP",
+    "LOCALTIMESTAMP",
+    "CURRENT_ROLE",
+    "CURRENT_USER",
+    "USER",
+    "SESSION_USER",
+    "CURRENT_CATALOG",
+    "CURRENT_SCHEMA",
+)
+#: regproc, regprocedure, regoper, regoperator, regclass, regtype, regconfig, regdictionary, regnamespace, regrole,
+#: regcollation: their text form is looked up in the catalog.
+_NAMED_OBJECT_TYPES = frozenset({24, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4089, 4096, 4191})
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFacts:
+    """What one rule mentions: relations and functions and operators by oid, state-reading constructs by name; `levels`
+    say of each column of a query around how many queries further out that is; `named` are its constants that stand for
+    objects of the catalog, as they are stored."""
+
+    relations: frozenset[int]
+    functions: frozenset[int]
+    operators: frozenset[int]
+    levels: tuple[str, ...]
+    aggregates: int
+    stateful: tuple[str, ...]
+    named: frozenset[str]
+    system_columns: bool
+
+
+def read(tree: str) -> RuleFacts:
+    """The facts of a rule's node tree."""
+    stateful = [_VALUE_FUNCTIONS[int(op)] for op in _VALUE_FUNCTION.findall(tree)]
+    if _NEXT_VALUE.search(tree):
+        stateful.append("NEXTVAL")
+    if _TEXT_CONVERSION.search(tree) and _oids(_CATALOG_NAME_TYPE, tree) & _NAMED_OBJECT_TYPES:
+        stateful.append("the text form of a reg* type")
+    return RuleFacts(
+        relations=_oids(_RELATION, tree),
+        functions=_oids(_FUNCTION, tree),
+        operators=_oids(_OPERATOR, tree),
+        levels=tuple(_LEVEL.findall(tree)),
+        aggregates=len(_AGGREGATE.findall(tree)),
+        stateful=tuple(dict.fromkeys(stateful)),
+        named=frozenset(value for type_, value in _CONSTANT.findall(tree) if int(type_) in _NAMED_OBJECT_TYPES),
+        system_columns=_SYSTEM_COLUMN.search(tree) is not None,
+    )
+
+
+def _oids(pattern: re.Pattern[str], tree: str) -> frozenset[int]:
+    return frozenset(int(oid) for oid in pattern.findall(tree)) - {0}

@@ -1,0 +1,104 @@
+"""What incremental refresh cannot maintain: every gap declared once, with its stable code, its words and a hint.
+
+`analyse/analyze.py` and `builder/build.py` raise or report these; `compile.py` hands them to the caller, who decides by
+refresh mode.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pgtrickle.errors import Unsupported
+
+USE_FULL = "use refresh_mode => 'FULL'"
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """One thing incremental refresh cannot do; `what` may hold `{name}`."""
+
+    code: str
+    what: str
+    hint: str = USE_FULL
+
+    def refuse(self, name: str = "", *, at: str | None = None, view: str | None = None) -> Unsupported:
+        """The error for this gap; `view` is the inlined view it was found in."""
+        message = self.what.format(name=name)
+        if view is not None:
+            message += f" (in view {view})"
+        return Unsupported(message, code=self.code, hint=self.hint, at=at)
+
+
+# Found by analyze.py: what the query reads.
+VOLATILE_FUNCTION = Gap("PT201", "function {name} is volatile: the same rows would not give the same result")
+STATEFUL_FUNCTION = Gap("PT202", "{name} depends on the time, the session or the catalog, not only on the rows read")
+NOT_IMMUTABLE = Gap(
+    "PT203",
+    "user-defined function {name} is not IMMUTABLE",
+    "declare the function IMMUTABLE if its result depends on its arguments only, or use refresh_mode => 'FULL'",
+)
+MATERIALIZED_VIEW = Gap(
+    "PT204",
+    "{name} is a materialized view: its changes cannot be captured",
+    "make it a stream table, query its sources, or use refresh_mode => 'FULL'",
+)
+FOREIGN_TABLE = Gap("PT205", "{name} is a foreign table: it cannot be read at a snapshot")
+SYSTEM_RELATION = Gap("PT206", "{name} is a system relation: its changes cannot be captured")
+ROW_SECURITY = Gap("PT207", "row-level security applies to {name}: who reads it decides what is there")
+NOT_READABLE = Gap(
+    "PT208",
+    "{name} is read through a view, and the current role may not read it itself",
+    "grant SELECT on it to the role that refreshes, or use refresh_mode => 'FULL'",
+)
+UNLOCATED_NAMES = Gap("PT209", "an operator in {name} is found by search_path only, so the view cannot be inlined")
+
+# Found by build.py: the shape of the query.
+WINDOW_FUNCTION = Gap("PT224", "window functions cannot be maintained incrementally yet")
+SUBQUERY = Gap(
+    "PT225",
+    "{name} cannot be maintained incrementally yet",
+    "write it as a join, or use refresh_mode => 'FULL'",
+)
+RECURSIVE = Gap("PT226", "WITH RECURSIVE cannot be maintained incrementally yet")
+LATERAL = Gap("PT227", "this LATERAL cannot be maintained incrementally yet")
+SET_RETURNING = Gap("PT228", "set-returning function {name} cannot be maintained incrementally yet")
+LIMIT = Gap(
+    "PT230", "{name} has no definite rows", "give it an ORDER BY and a plain number, or use refresh_mode => 'FULL'"
+)
+ROW_LOCK = Gap("PT231", "FOR {name} has no meaning in a stream table", "remove the locking clause")
+TABLESAMPLE = Gap("PT232", "TABLESAMPLE cannot be maintained incrementally")
+WHOLE_ROW = Gap("PT233", "a whole-row reference to {name} cannot be maintained incrementally", "name the columns")
+SYSTEM_COLUMN = Gap("PT234", "system column {name} cannot be maintained incrementally")
+VALUES = Gap("PT235", "VALUES of expressions cannot be maintained incrementally yet", "put the rows in a table")
+NO_FROM = Gap("PT236", "a SELECT without FROM that reads no table: there is nothing to maintain")
+ONLY = Gap("PT237", "ONLY {name} cannot be maintained incrementally")
+SUBQUERY_ORDER = Gap(
+    "PT238",
+    "{name} depends on the ORDER BY of a subquery",
+    "put the ORDER BY inside the aggregate call, or use refresh_mode => 'FULL'",
+)
+TABLE_FUNCTION = Gap("PT239", "{name} in FROM cannot be maintained incrementally yet")
+LOOK = Gap(
+    "PT275",
+    "the condition {name} depends on how a value looks that a grouping below it takes for equal to others",
+    "put the condition in WHERE, below the grouping, group by the text too, or use refresh_mode => 'FULL'",
+)
+GROUPING_KEYS = Gap("PT274", "the keys of these grouping sets are not told apart: {name}")
+ARRAY = Gap(
+    "PT241",
+    "the order of the values of this ARRAY(SELECT …) is not definite",
+    "give its subquery an ORDER BY, or use refresh_mode => 'FULL'",
+)
+UNFAITHFUL = Gap("PT240", "this query cannot be carried faithfully: {name}")
+TOO_DEEP = Gap(
+    "PT280",
+    "the query is nested too deeply to be taken apart",
+    "write long chains as IN lists, arrays or tables, or use refresh_mode => 'FULL'",
+)
+ROW_OF_INTERVAL = Gap(
+    "PT283",
+    "values of type {name} hold an interval within a row, which PostgreSQL does not always read again as it writes it",
+)
+TOO_LONG = Gap("PT281", "the query takes too long to compile for incremental refresh")
+
+GAPS: tuple[Gap, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Gap))

@@ -1,0 +1,154 @@
+"""sqlglot's postgres dialect, kept from being helpful: what is parsed is written back as it was.
+
+Only PostgreSQL's normalised text (`pg_get_viewdef`) is parsed with it. Function calls keep their names and arguments
+instead of becoming sqlglot's own nodes; a few operators that sqlglot rewrites are written back as operators.
+`compile.py` has PostgreSQL check that a text and its round trip mean the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, ClassVar
+
+import sqlglot
+from sqlglot import ErrorLevel, TokenType, exp
+from sqlglot.dialects.postgres import Postgres
+from sqlglot.errors import SqlglotError
+from sqlglot.generators.postgres import PostgresGenerator
+from sqlglot.parsers.postgres import PostgresParser
+
+from pgtrickle.query import compile_limits
+from pgtrickle.query.syntax import operator_syntax
+
+USING_ALIAS = "using_alias"
+"""The part of a join that has the name after USING (…) AS, which sqlglot does not know."""
+
+_SPECIAL_SYNTAX = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM")
+
+
+class Prefix(exp.Unary):
+    """OPERATOR(…) before its only operand."""
+
+    arg_types: ClassVar = {"this": True, "operator": True}
+
+
+class _Parser(PostgresParser):
+    # What joins may follow in parentheses; sqlglot's type of it has room for its own only.
+    MODIFIABLES: ClassVar[Any] = (*PostgresParser.MODIFIABLES, exp.Lateral, exp.Unnest)
+    FUNCTIONS: ClassVar = {"COALESCE": PostgresParser.FUNCTIONS["COALESCE"]}
+    FUNCTION_PARSERS: ClassVar = {name: PostgresParser.FUNCTION_PARSERS[name] for name in _SPECIAL_SYNTAX}
+
+    def _parse_function_call(
+        self,
+        functions: dict[str, Callable[..., exp.Expr]] | None = None,
+        anonymous: bool = False,
+        optional_parens: bool = True,
+        any_token: bool = False,
+    ) -> exp.Expr | None:
+        # "substring"(a, 1) is an ordinary call, unlike SUBSTRING(a FROM 1).
+        quoted = self._curr is not None and self._curr.token_type == TokenType.IDENTIFIER
+        return super()._parse_function_call(functions, anonymous or quoted, optional_parens, any_token)
+
+    def _values_to_select(self, values: exp.Values) -> exp.Values:  # type: ignore[override]
+        return values  # as it is, in WITH and beside UNION: SELECT * of it, which sqlglot makes, is another text
+
+    def _parse_null(self) -> exp.Expr | None:
+        # IS UNKNOWN, said of booleans, which sqlglot takes for IS NULL
+        return exp.Var(this="UNKNOWN") if self._match(TokenType.UNKNOWN) else super()._parse_null()
+
+    def _parse_unary(self) -> exp.Expr | None:
+        if not self._match_pair(TokenType.OPERATOR, TokenType.L_PAREN):
+            return super()._parse_unary()
+        sign = ""
+        while self._curr and not self._match(TokenType.R_PAREN):
+            sign += self._curr.text
+            self._advance()
+        return self.expression(Prefix(this=self._parse_unary(), operator=sign))
+
+    def _parse_join(
+        self,
+        skip_join_token: bool = False,
+        parse_bracket: bool = False,
+        alias_tokens: Collection[TokenType] | None = None,
+    ) -> exp.Join | None:
+        join = super()._parse_join(skip_join_token, parse_bracket, alias_tokens)
+        if join is not None and join.args.get("using") and self._match(TokenType.ALIAS):
+            join.set(USING_ALIAS, self._parse_id_var())
+        return join
+
+
+class _Generator(PostgresGenerator):
+    MULTI_ARG_DISTINCT = True
+
+    def join_sql(self, expression: exp.Join, join_op: str | None = None) -> str:
+        alias = self.sql(expression, USING_ALIAS)
+        return super().join_sql(expression, join_op) + (f" AS {alias}" if alias else "")
+
+    def unnest_sql(self, expression: exp.Unnest) -> str:
+        return super().unnest_sql(expression) + self._joins_after(expression)
+
+    def lateral_sql(self, expression: exp.Lateral) -> str:
+        return super().lateral_sql(expression) + self._joins_after(expression)
+
+    def _joins_after(self, item: exp.Expr) -> str:
+        return "".join(self.sql(join) for join in item.args.get("joins") or [])
+
+    def pow_sql(self, expression: exp.Pow) -> str:
+        return self.binary(expression, "^")
+
+    def not_sql(self, expression: exp.Not) -> str:
+        # PostgreSQL puts parentheses around the operand of a real NOT; without them it was one operator.
+        operand = expression.this
+        if isinstance(operand, exp.RegexpLike):
+            return self.binary(operand, "!~")
+        if isinstance(operand, exp.RegexpILike):
+            return self.binary(operand, "!~*")
+        if isinstance(operand, exp.Is):
+            return f"{self.sql(operand, 'this')} IS NOT {self.sql(operand, 'expression')}"
+        return super().not_sql(expression)
+
+
+_Generator.TRANSFORMS = {
+    **{node: transform for node, transform in PostgresGenerator.TRANSFORMS.items() if node is not exp.Pow},
+    Prefix: lambda self, node: f"OPERATOR({node.args['operator']}) {self.sql(node, 'this')}",
+}
+
+
+class ViewText(Postgres):
+    """The dialect of `pg_get_viewdef`."""
+
+    Parser = _Parser
+    Generator = _Generator
+
+
+class UnknownSyntaxError(ValueError):
+    """sqlglot does not know this syntax."""
+
+
+def parse(sql: str) -> exp.Expr:
+    """The syntax tree of one query."""
+    compile_limits.check_time()
+    try:
+        tree: exp.Expr = sqlglot.parse_one(operator_syntax.spelled_out(sql), dialect=ViewText)
+    except SqlglotError as error:
+        raise UnknownSyntaxError("part of its syntax is not known") from error
+    for node in tree.find_all(exp.Collate):
+        node.set("expression", exp.Var(this=text(node.expression)))  # sqlglot takes a collation's name for a column
+    for argument in tree.find_all(exp.Kwarg):
+        argument.set("this", exp.Var(this=text(argument.this)))  # and an argument's
+    return tree
+
+
+def parse_expression(sql: str) -> exp.Expr:
+    """The syntax tree of one expression."""
+    node: exp.Expr = parse(f"SELECT {sql}").expressions[0]
+    return node
+
+
+def text(node: exp.Expr) -> str:
+    """`node` in PostgreSQL's dialect."""
+    compile_limits.check_time()
+    try:
+        return node.sql(dialect=ViewText, normalize_functions=False, comments=False, unsupported_level=ErrorLevel.RAISE)
+    except SqlglotError as error:
+        raise UnknownSyntaxError("part of its syntax is not known") from error

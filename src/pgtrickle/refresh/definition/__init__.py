@@ -1,0 +1,1 @@
+"""Stream tables as things that are made, changed, mended and dropped."""

@@ -1,0 +1,1 @@
+"""Who evaluates the flows of a physical plan, and the stages that their rows go through."""

@@ -1,0 +1,100 @@
+"""Evaluates the flows of a refresh on Spark: small ones come to the driver, large ones are landed by tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from pgtrickle import failpoints
+from pgtrickle.apply import staging_tables
+from pgtrickle.db import scalar, statement
+from pgtrickle.errors import StateError
+from pgtrickle.physical.flow import Flow, Merged, Place, Read
+from pgtrickle.postgres.statements.script import Scratch
+from pgtrickle.refresh.connections import Connections
+from pgtrickle.refresh.evaluate.evaluator import Leaves, columns_of
+from pgtrickle.refresh.gather_facts import ctid_ranges
+from pgtrickle.refresh.window import Window
+from pgtrickle.spark.frames import Frames
+from pgtrickle.spark.landing import to_staging
+from pgtrickle.spark.transport import read_sql
+from pgtrickle.spark.worker import Snapshot, arrow_schema
+
+
+@dataclass(slots=True)
+class OnSpark:
+    """`scratch` names what lands in the transaction. `small`: the short path, by the driver and one job. `snapshot` is
+    where tasks read."""
+
+    pgt_id: int
+    scratch: Scratch
+    connections: Connections
+    window: Window
+    session: SparkSession
+    snapshot: Snapshot
+    small: bool
+    _frames: Frames = field(init=False)
+    _leaves: Leaves = field(init=False)
+    _staging: list[str] = field(default_factory=list)
+    _landings: int = 0
+
+    def __post_init__(self) -> None:
+        ranges = partial(ctid_ranges, self.connections.reader, parts=self._parallelism())
+        self._leaves = Leaves(self.connections, self.window)
+        self._frames = Frames(self.session, self.snapshot, self._late(), self.small, self._read_here, ranges)
+
+    def expect(self, flows: Sequence[Flow]) -> None:
+        self._frames.expect(flows)
+
+    def release(self) -> None:
+        self._frames.release()
+
+    def land(self, flow: Flow, *, consolidate: bool = False) -> str:
+        self._landings += 1
+        return self._land_small(flow) if self.small else self._land_staged(flow, consolidate=consolidate)
+
+    def drop_staging(self) -> None:
+        for table in self._staging:
+            staging_tables.drop_staging(self.connections.aside, table)
+        self._staging.clear()
+
+    def _land_small(self, flow: Flow) -> str:
+        rows = self._frames.rows(flow)
+        failpoints.reach("spark-done")
+        table = self.scratch.part(self._landings).table("land")
+        staging_tables.land_arrow(self.connections.writer, table, flow.columns, rows)
+        failpoints.reach("landed")
+        return f"SELECT {columns_of(flow)} FROM {table}"
+
+    def _land_staged(self, flow: Flow, *, consolidate: bool) -> str:
+        table = staging_tables.create_staging(self.connections.aside, self.pgt_id, flow.columns)
+        self._staging.append(table)
+        failpoints.reach("staging-created")
+        frame = self._frames.consolidated(flow) if consolidate else self._frames.frame(flow)
+        landed = to_staging(frame, self.snapshot.dsn, table)
+        failpoints.reach("staged")
+        counted = f"FROM {table} WHERE attempt = ANY ('{{{', '.join(map(str, landed.attempts))}}}'::bigint[])"
+        if scalar(self.connections.writer, f"SELECT count(*) {counted}") != landed.rows:
+            raise StateError(f"not all {landed.rows} rows landed in {table}", code="PT345", hint="refresh again")
+        failpoints.reach("landed")
+        return f"SELECT {columns_of(flow)} {counted}"
+
+    def _late(self) -> Snapshot | None:
+        """Where tasks read what came after the snapshot."""
+        if not any(span.place is Place.LATE for span in self.window.spans.values()):
+            return None
+        return Snapshot.export(self.snapshot.dsn, self.connections.late, self.snapshot.settings)
+
+    def _parallelism(self) -> int:
+        return 2 * int(self.session.conf.get("spark.sql.shuffle.partitions") or 1)
+
+    def _read_here(self, flow: Read | Merged) -> pa.Table:
+        """A leaf's rows, read by the driver."""
+        rows = self._leaves.connection(flow).execute(statement(read_sql(flow))).fetchall()
+        schema = arrow_schema(flow.columns)
+        values = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+        return pa.table([pa.array(list(v), field.type) for v, field in zip(values, schema, strict=True)], schema=schema)

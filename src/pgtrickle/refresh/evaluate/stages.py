@@ -1,0 +1,143 @@
+"""Runs the stages of a physical plan: flows are evaluated, rows land, state is merged. Called by `table_refresh.py`,
+inside its writing transaction; returns the SQL of the result's rows there.
+
+Flows read the state as it was before the window. Where another session does that, at a snapshot, each stage writes its
+new state at once. Where one session does all, state is written when all flows have been evaluated, and until then those
+that need the new one read what it will be (`_from_below`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pgtrickle.apply.run import run
+from pgtrickle.db import Connection
+from pgtrickle.physical.flow import KeepFirst, LandAggregate, LandResult, Physical, ReadResult, Stage
+from pgtrickle.physical.lower_full import copy_of
+from pgtrickle.physical.window_parts import WindowPart
+from pgtrickle.postgres.statements import first_rows, state
+from pgtrickle.postgres.statements.first_rows import FirstRows
+from pgtrickle.postgres.statements.script import Scratch
+from pgtrickle.postgres.statements.state import StateMerge, StateTable
+from pgtrickle.postgres.weighted import run_steps
+from pgtrickle.query.operators import Operator, Scan, Stateful, TopK
+from pgtrickle.refresh.connections import Connections
+from pgtrickle.refresh.evaluate.evaluator import Evaluator
+from pgtrickle.refresh.prepared import Prepared
+from pgtrickle.refresh.window import Window, copy_to, moved
+
+
+@dataclass(slots=True)
+class StageRunner:
+    """Runs one plan; `scratch` names its temporary tables, for the planner as well. `whole`: a full refresh, whose rows
+    all have weight one and replace what is there.
+
+    `late`: sources that have changes after the snapshot; `copies`: what stands for those that a full refresh reads
+    as they are after it.
+    """
+
+    prepared: Prepared
+    connections: Connections
+    evaluator: Evaluator
+    window: Window
+    scratch: Scratch
+    whole: bool
+    late: frozenset[int] = frozenset()
+    copies: Mapping[int, str] = field(default_factory=dict)
+    _late: dict[Scan, str] = field(default_factory=dict)
+    _copied: set[Scan] = field(default_factory=set)
+    _unwritten: dict[int, StateMerge] = field(default_factory=dict)
+
+    def run(self, physical: Physical) -> str:
+        """Runs all stages; returns SQL of the result's weighted rows on the writer."""
+        self.begin(physical)
+        try:
+            for stage in physical.stages:
+                result = self.stage(stage)
+                if result is not None:
+                    self._write()
+                    return result
+        finally:
+            self.evaluator.release()
+        raise AssertionError("a physical plan ends with its result")
+
+    def begin(self, physical: Physical) -> None:
+        """Tells the evaluator what will be asked for."""
+        self.evaluator.expect([s.input for s in physical.stages if isinstance(s, LandAggregate | LandResult)])
+
+    def stage(self, stage: Stage) -> str | None:
+        """Runs one stage; returns SQL of the result's rows, if it is the last."""
+        match stage:
+            case LandAggregate(number=number, input=flow, steps=steps):
+                self._merge(number, run_steps(self.evaluator.land(flow), steps))
+            case KeepFirst(number=number, top=top):
+                self._keep_first(number, top)
+            case LandResult(input=flow, steps=steps):
+                return run_steps(self.evaluator.land(flow, consolidate=not self.whole), steps)
+            case ReadResult(sql=sql):
+                return sql
+        return None
+
+    def drop_staging(self) -> None:
+        self.evaluator.drop_staging()
+
+    def _merge(self, number: int, landed: str) -> None:
+        kept = self.prepared.states[number]
+        assert isinstance(kept, StateTable)
+        if self.whole:
+            run(self.connections.writer, state.rebuild(kept, landed))
+        else:
+            below = self._from_below(kept.aggregate)
+            self._keep(number, state.merge(kept, self.scratch.part(number), landed, below, self._after_window))
+
+    def _keep_first(self, number: int, top: TopK) -> None:
+        kept = self.prepared.states[number]
+        assert isinstance(kept, FirstRows)
+        below = self._from_below(top)
+        self._keep(number, first_rows.keep(kept, self.scratch.part(number), below, self._after_window))
+
+    def _keep(self, number: int, merge: StateMerge) -> None:
+        run(self.connections.writer, merge.compute, self._tables)
+        if self.connections.reader is self.connections.writer and not self.whole:
+            self._unwritten[number] = merge
+        else:
+            run(self.connections.writer, merge.write)
+
+    def _write(self) -> None:
+        """Puts the new state in place that was waiting for flows to be evaluated."""
+        for merge in self._unwritten.values():
+            run(self.connections.writer, merge.write)
+        self._unwritten.clear()
+
+    def _from_below(self, node: Stateful) -> str | None:
+        """What to read FROM the state that a node's input is made of, as it is after the window; None: of none."""
+        number = self.prepared.state_below(node)
+        if number is None:
+            return None
+        kept = self.prepared.states[number]
+        if number not in self._unwritten:
+            return kept.name
+        scratch = self.scratch.part(number)
+        return state.merged_rows(kept, scratch) if isinstance(kept, StateTable) else first_rows.new_rows(scratch)
+
+    def _after_window(self, operator: Operator) -> str | None:
+        """A source as it is after the window, where the reader's snapshot is in the middle of it."""
+        copy = copy_of(operator, self.copies)
+        if copy is not None:
+            return copy
+        if not isinstance(operator, Scan) or operator.table.oid not in self.late:
+            return None
+        if operator not in self._late:
+            self._late[operator] = self.scratch.part(len(self._late)).table("late")
+        return moved(operator, f"SELECT * FROM {self._late[operator]}", 1)
+
+    def _tables(self) -> Connection:
+        """The reader, with what `_after_window` says is there."""
+        for scan in self._late.keys() - self._copied:
+            attributes = list(zip(scan.attributes, scan.names, strict=True))
+            changes = self.window.changes_sql(scan.table.oid, attributes, WindowPart.LATE)
+            source = self.window.connection(self.window.spans[scan.table.oid].place)
+            copy_to(self.connections.reader, self._late[scan], source, changes)
+            self._copied.add(scan)
+        return self.connections.reader

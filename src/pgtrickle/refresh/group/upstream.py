@@ -1,0 +1,53 @@
+"""The stream tables that a full refresh in a group reads: they are newer than the group's snapshot, and not committed.
+
+    all it reads are stream tables, evaluated whole     ▶ the writer evaluates the query: it sees them as they are
+    base tables too, which must be of the snapshot      ▶ the reader, which holds that, is given copies of the others
+
+Called by `table_refresh.py`; `plan.py` and `evaluate/stages.py` are told where to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pgtrickle.db import execute
+from pgtrickle.physical.flow import Place
+from pgtrickle.query.analyse.table_copies import over_copies
+from pgtrickle.refresh.connections import Connections
+from pgtrickle.refresh.prepared import Prepared
+from pgtrickle.refresh.window import copied
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """Where they are read: `copies` by oid, or in a `query` that stands for a whole one, at that place."""
+
+    place: Place = Place.SNAPSHOT
+    copies: Mapping[int, str] = field(default_factory=dict)
+    query: str | None = None
+
+
+AS_THEY_ARE = Upstream()
+"""At the snapshot, as every other table."""
+
+
+def at_hand(connections: Connections, prepared: Prepared) -> Upstream:
+    """The stream tables that the query reads, as the writer sees them, with all others as of the reader's snapshot.
+    NotCopied if PostgreSQL cannot be told so."""
+    whole = prepared.compiled.tree is None
+    if whole and prepared.upstream.issuperset(table.oid for table in prepared.sources):
+        return Upstream(Place.WRITER)
+    copies = {
+        table: _copy(connections, table.qualified) for table in prepared.sources if table.oid in prepared.upstream
+    }
+    if whole:
+        view = over_copies(connections.reader, prepared.compiled.analysis, copies)
+        return Upstream(Place.READER, query=f"SELECT * FROM {view}")
+    return Upstream(Place.READER, {table.oid: copy for table, copy in copies.items()})
+
+
+def _copy(connections: Connections, table: str) -> str:
+    name = copied(connections.writer, f"SELECT * FROM {table}", connections.reader)
+    execute(connections.reader, f"ANALYZE {name}")
+    return name

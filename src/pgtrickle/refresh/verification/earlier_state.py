@@ -1,0 +1,102 @@
+"""A query over its sources as they were before the changes of a window, evaluated by PostgreSQL. Called by `verify.py`.
+
+    a source as it was  =  as it is  −  what the window inserted  +  what it deleted        rows by their text
+
+Each source that changed becomes a temporary table of those rows, which takes the source's place in the query
+(`query/analyse/table_copies.py`). Of the refresh's own code only the window's SQL is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from uuid import uuid4
+
+from psycopg import sql
+
+from pgtrickle.db import Connection, execute, statement
+from pgtrickle.physical.flow import Place
+from pgtrickle.query.analyse.analysis import Analysis, SourceRelation
+from pgtrickle.query.analyse.table_copies import NotCopied, over_copies
+from pgtrickle.refresh.window import Window, copied
+
+
+def as_they_were(reader: Connection, analysis: Analysis, window: Window, changed: Collection[int]) -> sql.Composable:
+    """A temporary view of the query over its sources as they were; NotCopied if there can be none. `changed` are the
+    sources that have changes in the window."""
+    sources = [source for source in analysis.sources if source.table.oid in changed]
+    if len(sources) < len(changed):
+        raise NotCopied("the query no longer reads what it read")
+    copies = {source.table: _copy(reader, analysis, source, window) for source in sources}
+    view = over_copies(reader, analysis, copies)
+    return statement(view)
+
+
+def _copy(reader: Connection, analysis: Analysis, source: SourceRelation, window: Window) -> str:
+    """A temporary table with the columns that the query uses, and the rows as they were."""
+    name = f"pgt_copy_{uuid4().hex[:12]}"
+    copy = sql.Identifier("pg_temp", name)
+    table = sql.Identifier(source.table.schema, source.table.name)
+    columns = [sql.Identifier(column.name) for column in source.columns]
+    numbered = [sql.Identifier(f"c{place}") for place in range(len(columns))]
+    reader.execute(
+        sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA").format(
+            copy, sql.SQL(", ").join(columns), table
+        )
+    )
+    reader.execute(
+        sql.SQL("INSERT INTO {copy}{targets} {rows}").format(
+            copy=copy,
+            targets=sql.SQL("({})").format(sql.SQL(", ").join(columns)) if columns else sql.SQL(""),
+            rows=_rows_before(table, columns, numbered, _changes(reader, source, window)),
+        )
+    )
+    for key in _keys(reader, analysis, source):
+        execute(reader, f"ALTER TABLE pg_temp.{name} ADD PRIMARY KEY ({key})")  # GROUP BY may rely on it
+    execute(reader, f"ANALYZE pg_temp.{name}")
+    return f"pg_temp.{name}"
+
+
+def _changes(reader: Connection, source: SourceRelation, window: Window) -> sql.Composable:
+    outputs = [(column.name, f"c{place}") for place, column in enumerate(source.columns)]
+    changes = window.changes_sql(source.table.oid, outputs)
+    place = window.spans[source.table.oid].place
+    if place is not Place.SNAPSHOT:
+        changes = f"SELECT * FROM {copied(window.connection(place), changes, reader)}"
+    return statement(changes)
+
+
+def _rows_before(
+    table: sql.Composable, columns: list[sql.Identifier], numbered: list[sql.Identifier], changes: sql.Composable
+) -> sql.Composed:
+    """Rows that are there beyond those that the window brought, and those that it took away."""
+    comma = sql.SQL(", ")
+    renamed = [sql.SQL("{} AS {}").format(*pair) for pair in zip(columns, numbered, strict=True)]
+    return sql.SQL(
+        "WITH present AS (SELECT *, row_number() OVER (PARTITION BY image) AS copy FROM"
+        "   (SELECT {renamed_and}{image} AS image FROM (SELECT {renamed} FROM {table}) AS now) AS imaged),"
+        " change AS MATERIALIZED (SELECT *, {image} AS image FROM ({changes}) AS between),"
+        " net AS (SELECT image, sum(w)::bigint AS brought FROM change GROUP BY image),"
+        " taken AS (SELECT DISTINCT ON (image) * FROM change ORDER BY image)"
+        " SELECT {numbered} FROM present LEFT JOIN net USING (image) WHERE copy > coalesce(brought, 0)"
+        " UNION ALL"
+        " SELECT {numbered} FROM taken JOIN net USING (image) CROSS JOIN generate_series(1, -brought) AS each"
+    ).format(
+        renamed_and=comma.join([*numbered, sql.SQL("")]),
+        renamed=comma.join(renamed),
+        image=sql.SQL('ROW({})::text COLLATE "C"').format(comma.join(numbered)),
+        table=table,
+        changes=changes,
+        numbered=comma.join(numbered),
+    )
+
+
+def _keys(reader: Connection, analysis: Analysis, source: SourceRelation) -> list[str]:
+    """The primary keys that the query's GROUP BY relies on."""
+    rows = reader.execute(
+        "SELECT (SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY k.place)"
+        "   FROM unnest(c.conkey) WITH ORDINALITY AS k(number, place)"
+        "   JOIN pg_attribute AS a ON a.attrelid = c.conrelid AND a.attnum = k.number)"
+        " FROM pg_constraint AS c WHERE c.oid = ANY(%s::oid[]) AND c.conrelid = %s AND c.contype = 'p'",
+        (list(analysis.constraints), source.table.oid),
+    ).fetchall()
+    return [str(key) for (key,) in rows]

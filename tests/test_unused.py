@@ -1,0 +1,37 @@
+"""Nothing is there for the tests alone: every name that the package defines is used in the package, or is public."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCE = Path(__file__).parent.parent / "src" / "pgtrickle"
+CALLED_BY_OTHERS = {
+    *("MULTI_ARG_DISTINCT", "Parser", "Generator", "arg_types", "pow_sql", "_values_to_select"),  # sqlglot's hooks
+    *("daemon_threads", "log_message"),  # of Python's web server
+    "trigger_active",  # a column of a record, read by name
+    *("GAPS", "WAL_LEVEL"),  # lists of codes, by which tests know that each is tested
+}
+
+
+def defined(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                yield name
+            case ast.Assign(targets=targets):
+                yield from (each.id for each in targets if isinstance(each, ast.Name))
+
+
+def test_every_name_is_used_where_it_is_not_defined() -> None:
+    texts = {path: path.read_text() for path in SOURCE.rglob("*.py")}
+    told = Counter(word for text in texts.values() for word in re.findall(r"\w+", text))
+    private = {path: text for path, text in texts.items() if path.name != "api.py" and path.parent.name != "cli"}
+    names = Counter(name for text in private.values() for name in defined(ast.parse(text)))
+    unused = {name for name, times in names.items() if told[name] <= times and not name.startswith("__")}
+    assert unused == CALLED_BY_OTHERS
