@@ -52,13 +52,7 @@ class Target:
         Only a verb that makes something installs or upgrades the catalog: looking at a database must not change it.
         """
         with reported(), progress(doing):
-            from pgtrickle.api import connect  # here: the verbs that need none of it start without
-            from pgtrickle.spark import java
-
-            os.environ.setdefault("SPARK_SUBMIT_OPTS", java.QUICK)  # Spark's own variable; for this process only
-            _keep_from_terminal()
-
-            with connect(self.dsn(), install_catalog=install_catalog) as trickle:
+            with _connect(self.dsn(), install_catalog=install_catalog) as trickle:
                 yield trickle
 
     @contextmanager
@@ -74,12 +68,10 @@ class Target:
 
             dsn = self.dsn()
 
-            def connected() -> Trickle:
-                from pgtrickle.api import connect
+            def here_instead() -> Trickle:
+                return _connect(dsn, install_catalog=install_catalog)
 
-                return connect(dsn, install_catalog=install_catalog)
-
-            with db.connect(dsn) as connection, closing(Worker(connection, connected, line)) as worker:
+            with db.connect(dsn) as connection, closing(Worker(connection, here_instead, line)) as worker:
                 yield worker
 
     @contextmanager
@@ -87,6 +79,16 @@ class Target:
         """A bare connection, for verbs that must not install the catalog."""
         with reported(), progress(doing), db.connect(self.dsn()) as connection:
             yield connection
+
+
+def _connect(dsn: str, *, install_catalog: bool) -> Trickle:
+    """The Python interface in this process, whose Java serves one command."""
+    from pgtrickle.api import connect  # here: the verbs that need none of it start without
+    from pgtrickle.spark import java
+
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", java.QUICK)  # Spark's own variable; for this process only
+    _keep_from_terminal()
+    return connect(dsn, install_catalog=install_catalog)
 
 
 def _keep_from_terminal() -> None:
