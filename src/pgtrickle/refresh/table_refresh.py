@@ -11,7 +11,7 @@ What comes before and after, locks and further attempts, is in `loop.py`. Used i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -29,6 +29,7 @@ from pgtrickle.model import Table
 from pgtrickle.physical.flow import Place
 from pgtrickle.physical.table_facts import TableFactsMap
 from pgtrickle.physical.window_parts import Changed, Inseparable, WindowPart
+from pgtrickle.postgres.statements.result import Storage
 from pgtrickle.postgres.statements.script import Scratch
 from pgtrickle.query.analyse.fingerprint import fingerprint, same_names, still_holds
 from pgtrickle.query.analyse.table_copies import NotCopied
@@ -50,7 +51,7 @@ from pgtrickle.refresh.refresh_record import RefreshRecord, notify
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.refresh.retry import Kind, classify
 from pgtrickle.refresh.tick import Moment, Tick, now
-from pgtrickle.refresh.window import Window, at_snapshot, await_decoder, extended, from_decoder, opened
+from pgtrickle.refresh.window import Window, at_snapshot, await_decoder, extended, from_decoder, opened_until_now
 
 _MOST_PREPARATIONS = 3
 _MANY_CHANGES = 1000
@@ -197,10 +198,8 @@ class TableRefresh(RefreshRecord):
             return
         self.require_at_hand(window, upstream)
         if upstream and self.group is not None:
-            window = extended(window, upstream, Place.WRITER, self.group.until())
-        with opened(window, also=bool(upstream) and self.group is None) as window:
-            if upstream and self.group is None:
-                window = extended(window, upstream, Place.LATE, now(self.connections.late).snapshot)
+            window, upstream = extended(window, upstream, Place.WRITER, self.group.until()), frozenset()
+        with opened_until_now(window, upstream) as window:
             yield window
 
     def require_at_hand(self, window: Window, upstream: Collection[int]) -> None:
@@ -374,7 +373,7 @@ class TableRefresh(RefreshRecord):
                 if upstream is not AS_THEY_ARE:
                     self._require_as_seen(prepared)
                 self.lap("spark")
-                applied = self._apply(stream, prepared, relation, whole=whole)
+                applied = self.apply(stream, prepared, lambda _: relation, whole=whole)
                 self.lap("apply")
                 until = self.group.until() if whole and self.group and prepared.upstream else None
                 upstream_frontier = until if whole else window.end_beyond
@@ -391,8 +390,10 @@ class TableRefresh(RefreshRecord):
                 self.drop_staging()
         return result
 
-    def _apply(self, stream: StreamTable, prepared: Prepared, relation: str, *, whole: bool) -> merge.Applied:
-        """Writes the rows, to the columns that the query has now."""
+    def apply(
+        self, stream: StreamTable, prepared: Prepared, relation: Callable[[Storage], str], *, whole: bool
+    ) -> merge.Applied:
+        """Writes the rows to the columns that the query has now; `relation` says where they are, given the table."""
         writer, relid = self.connections.writer, stream.pgt_relid
         apply = merge.replace if whole else merge.apply_delta
         other_columns = whole and reshape.needed(writer, relid, prepared.storage.columns).needed
@@ -403,7 +404,7 @@ class TableRefresh(RefreshRecord):
             key = update_key.key_of(
                 writer, relid, target.columns, prepared.compiled.tree, self.owner.settings.user_triggers
             )
-            applied = apply(writer, target, relation, result_columns(prepared), key)
+            applied = apply(writer, target, relation(target), result_columns(prepared), key)
             return replace(applied, deleted=applied.deleted + emptied)
 
     def _reshape_for_readers(self, stream: StreamTable, prepared: Prepared) -> bool:

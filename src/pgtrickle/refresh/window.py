@@ -32,6 +32,7 @@ from pgtrickle.postgres.row_image import by_image
 from pgtrickle.query.operators import Scan
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.outcome import Skip, Stop
+from pgtrickle.refresh.tick import now
 
 _UNREAD_S: Final = 2.0
 """A slot that no one reads for so long is not one whose decoder is just being started again."""
@@ -171,6 +172,13 @@ def opened(found: Window, *, also: bool = False) -> Iterator[Window]:
             yield found
     else:
         yield found
+
+
+@contextmanager
+def opened_until_now(found: Window, upstream: Collection[int]) -> Iterator[Window]:
+    """The same; of the stream tables `upstream`, the window reaches to what they are by now."""
+    with opened(found, also=bool(upstream)) as window:
+        yield extended(window, upstream, Place.LATE, now(window.connections.late).snapshot) if upstream else window
 
 
 def including(snapshot: str, xid: int) -> str:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from pgtrickle import failpoints
-from pgtrickle.apply import merge, storage, update_key
+from pgtrickle.apply import merge
 from pgtrickle.capture.change_window import NotCaptured, Pending
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import serving
@@ -25,10 +25,10 @@ from pgtrickle.model import Column, PgType, Table, quote
 from pgtrickle.physical.flow import Place
 from pgtrickle.physical.window_parts import WindowPart
 from pgtrickle.postgres.row_image import by_image
-from pgtrickle.postgres.statements.result import Key, Storage
+from pgtrickle.postgres.statements.result import Storage
 from pgtrickle.postgres.wire import WEIGHT
 from pgtrickle.query.operators import Scan, walk
-from pgtrickle.refresh.circle import rules as rules
+from pgtrickle.refresh.circle import rules
 from pgtrickle.refresh.circle.fixpoint import Fixpoint, Outside
 from pgtrickle.refresh.circle.rules import Gained, Member
 from pgtrickle.refresh.connections import Connections
@@ -42,16 +42,15 @@ from pgtrickle.refresh.refresher import Refresher
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.refresh.retry import classify
 from pgtrickle.refresh.table_refresh import CHANGED, TableRefresh
-from pgtrickle.refresh.tick import Moment, Tick, now
+from pgtrickle.refresh.tick import Moment, Tick
 from pgtrickle.refresh.window import (
     Window,
     at_snapshot,
     await_decoder,
     copied,
-    extended,
     including,
     moved,
-    opened,
+    opened_until_now,
 )
 
 ALTERED = "a definition in the circle was changed meanwhile"
@@ -201,9 +200,7 @@ class CircleAttempt:
             window = await_decoder(window, self.owner.settings.decoder_wait_timeout)
         late = upstream if self.tick is not None else frozenset()
         self.parts[self.pgt_ids[0]].require_at_hand(window, late)
-        with opened(window, also=bool(late)) as window:
-            if late:
-                window = extended(window, late, Place.LATE, now(self.connections.late).snapshot)
+        with opened_until_now(window, late) as window:
             for part in self.parts.values():
                 part.window = window
             yield window
@@ -267,26 +264,20 @@ class CircleAttempt:
         return results
 
     def _apply(self, rounds: Fixpoint, pgt_id: int, onward: bool) -> merge.Applied:
-        ready, writer = self.ready[pgt_id], self.connections.writer
+        ready = self.ready[pgt_id]
         self.connections.use_settings(ready.settings)
-        with storage.held(writer, self.streams[pgt_id].pgt_relid, ready.storage) as target:
-            serving.require(writer, self.streams[pgt_id])
-            asked = self.owner.settings.user_triggers
-            key = update_key.key_of(writer, self.streams[pgt_id].pgt_relid, ready.storage.columns, ready.tree, asked)
-            return self._apply_to(target, rounds, ready, onward, key)
 
-    def _apply_to(self, target: Storage, rounds: Fixpoint, ready: Prepared, onward: bool, key: Key) -> merge.Applied:
-        columns = ready.tree.columns
-        pairs = zip(ready.storage.columns, columns, strict=True)
+        def gained(target: Storage) -> str:
+            return f"SELECT * FROM {self._copied(target, rounds, ready)}"
+
+        return self.parts[pgt_id].apply(self.streams[pgt_id], ready, gained, whole=not onward)
+
+    def _copied(self, target: Storage, rounds: Fixpoint, ready: Prepared) -> str:
+        """The rows that the rounds found, where they are written from."""
+        pairs = zip(ready.storage.columns, ready.tree.columns, strict=True)
         stored = ", ".join(f"{quote(mine.name)} AS {quote(column.name)}" for mine, column in pairs)
-        copy = copied(
-            self.connections.reader,
-            rounds.gained_sql(ready),
-            self.connections.writer,
-            like=f"SELECT {stored}, 1::bigint AS {WEIGHT} FROM {target.qualified}",
-        )
-        apply = merge.apply_delta if onward else merge.replace
-        return apply(self.connections.writer, target, f"SELECT * FROM {copy}", columns, key)
+        like = f"SELECT {stored}, 1::bigint AS {WEIGHT} FROM {target.qualified}"
+        return copied(self.connections.reader, rounds.gained_sql(ready), self.connections.writer, like=like)
 
     def skip(self, reason: str) -> dict[int, RefreshResult]:
         return {each: skipped(self.connections.aside, each, self.initiated_by, reason) for each in self.pgt_ids}
