@@ -18,6 +18,7 @@ from tests.conftest import fresh_database
 from tests.steps.parser import read
 from tests.steps.runner import name, paths, run
 from tests.steps.stream_table import OnTable
+from tests.steps.test_sql import JOINS, USED_OFTEN
 
 
 def tell(path: Path, dsn: str, spark: SparkSession) -> None:
@@ -78,19 +79,18 @@ def test_distributed(path: Path, database_of_steps: str, spark: SparkSession, mo
     tell(path, database_of_steps, spark)
 
 
-USED_OFTEN = [path for path in paths() if name(path).startswith("subqueries/cte_of_")]
-
-
+@pytest.mark.long
 @pytest.mark.parametrize("path", USED_OFTEN, ids=name)
 def test_unshared(path: Path, database_of_steps: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every delta counts as large: each use of a WITH query has its own."""
+    """As in `test_sql.py`, with the rows sent to and from Spark's tasks."""
     monkeypatch.setattr(lower_delta, "SHARED_ROWS", 0)
     tell(path, database_of_steps, spark)
 
 
-@pytest.mark.parametrize("path", [path for path in paths() if name(path).startswith("joins/")], ids=name)
+@pytest.mark.long
+@pytest.mark.parametrize("path", JOINS, ids=name)
 def test_by_key(path: Path, database_of_steps: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing counts as so small that it is read whole, and two tables as too many for PostgreSQL to put in order."""
+    """As in `test_sql.py`, with the rows sent to and from Spark's tasks."""
     monkeypatch.setattr(table_facts, "_SCAN_IN_SERVER_SECONDS", 1e9)
     monkeypatch.setattr(lower_delta, "AT_ONCE", 1)
     tell(path, database_of_steps, spark)
