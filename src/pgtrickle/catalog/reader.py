@@ -306,6 +306,20 @@ def consumers_of(conn: psycopg.Connection[Any], source_oid: int) -> tuple[Stream
     return _many(conn, where, (source_oid,))
 
 
+def frontiers_of(conn: psycopg.Connection[Any], sources: Collection[int]) -> dict[int, list[str]]:
+    """Up to which snapshots those that are maintained by the changes of each of the sources have these; a source that
+    has no such reader is left out."""
+    rows = conn.execute(
+        "SELECT d.source_relid::bigint, array_agg(DISTINCT (CASE WHEN EXISTS (SELECT FROM pgtrickle.pgt_present AS p"
+        "   JOIN pgtrickle.pgt_stream_tables AS u USING (pgt_id) WHERE p.is_there AND u.pgt_relid = d.source_relid)"
+        "  THEN coalesce(t.upstream_frontier, t.frontier) ELSE t.frontier END)::text)"
+        " FROM pgtrickle.pgt_dependencies AS d JOIN pgtrickle.pgt_stream_tables AS t USING (pgt_id)"
+        " WHERE d.source_relid = ANY (%s::oid[]) AND t.effective_mode <> 'FULL' GROUP BY d.source_relid",
+        (list(sources),),
+    ).fetchall()
+    return {int(oid): frontiers for oid, frontiers in rows}
+
+
 def is_stacked(conn: psycopg.Connection[Any], pgt_id: int) -> bool:
     """Whether it reads a stream table, or is read by one."""
     row = conn.execute(

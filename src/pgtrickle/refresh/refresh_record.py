@@ -180,21 +180,20 @@ class RefreshRecord:
             return
         self.refresh_id = self.decision = None
         try:
-            for oid, span in self.window.spans.items():
-                self.clean_buffer(oid, decoded=span.sides is not None)
+            self.clean_buffers({oid: span.sides is not None for oid, span in self.window.spans.items()})
         except psycopg.Error as error:
             raised = as_ours(error)
             self.fail(raised, classify(error))
             raise raised from error
 
-    def clean_buffer(self, oid: int, *, decoded: bool) -> None:
+    def clean_buffers(self, decoded: Mapping[int, bool]) -> None:
+        """Of these sources; of each it is said whether some of its changes come from the decoder."""
         aside = self.connections.aside
-        is_upstream = catalog.by_relation(aside, oid) is not None
-        consumers = catalog.consumers_of(aside, oid)
-        frontiers = [consumer.since(is_upstream) for consumer in consumers if consumer.effective_mode != "FULL"]
-        buffer.clean(aside, oid, frontiers, use_truncate=self.owner.settings.cleanup_use_truncate)
-        if decoded:
-            handover.prune(aside, oid)
+        for oid, frontiers in catalog.frontiers_of(aside, decoded).items():
+            buffer.clean(aside, oid, frontiers, use_truncate=self.owner.settings.cleanup_use_truncate)
+        for oid in decoded:
+            if decoded[oid]:
+                handover.prune(aside, oid)
 
     def _elapsed(self) -> float:
         return (time.perf_counter() - self.started) * 1000

@@ -97,7 +97,7 @@ class CircleAttempt:
         """Removes from the buffers what every consumer has applied; those of the members themselves too."""
         for pgt_id, part in self.parts.items():
             if part.refresh_id is not None:
-                part.clean_buffer(self.streams[pgt_id].pgt_relid, decoded=False)
+                part.clean_buffers({self.streams[pgt_id].pgt_relid: False})
             part.clean()
 
     def _run(self) -> dict[int, RefreshResult]:
