@@ -62,7 +62,7 @@ def merge(kept: WindowRows, scratch: Scratch, landed: str) -> StateMerge:
             f"NOT EXISTS (SELECT FROM {rows} WHERE {WEIGHT} < 0)",
             Problem(
                 f"the state {kept.name} lacks rows that were deleted from it",
-                "PT331",
+                "PT610",
                 "refresh the stream table in full",
             ),
         ),
