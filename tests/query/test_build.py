@@ -20,7 +20,9 @@ Shop = psycopg.Connection[Any]
 
 HERE = Path(__file__).parent
 EQUAL = tuple(
-    query for name in ("equal.sql", "correlated.sql") for query in (HERE / name).read_text().split("\n\n")[1:]
+    query
+    for name in ("equal.sql", "correlated.sql", "windows.sql")
+    for query in (HERE / name).read_text().split("\n\n")[1:]
 )
 
 

@@ -102,13 +102,14 @@ class Selects:
         return node, replace(below, scope=scope, operator=operator)
 
     def _reads_groups_within(self, node: exp.Select) -> bool:
-        """Whether a subquery, or the order of first rows, reads what only groups that are there can tell."""
+        """Whether a subquery, a window, or the order of first rows, reads what only groups that are there can tell."""
         group, distinct = node.args.get("group"), node.args.get("distinct")
         if group is None or grouping_sets.is_simple(group):
             return self._context.calls.groups(node, within=True)
         first = (node.args.get("limit"), node.args.get("offset"), None if distinct is None else distinct.args.get("on"))
         above = [*node.expressions, *filter(None, (node.args.get("having"),))]
-        return any(map(sublinks.asks, above)) or any(part is not None for part in first)
+        asks = any(map(sublinks.asks, above)) or has_windows(node)
+        return asks or any(part is not None for part in first)
 
     def _apart(self, node: exp.Select, below: Below) -> BuiltQuery:
         """The groups, and then what reads them, as if they were in its FROM."""

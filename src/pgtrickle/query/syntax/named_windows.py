@@ -40,14 +40,16 @@ def _complete(window: exp.Window, named: dict[str, exp.Window]) -> exp.Window:
     return whole
 
 
+def orders(node: exp.Expr) -> list[exp.Expr]:
+    """The expressions of PARTITION BY and ORDER BY in the windows of an expression."""
+    found: list[exp.Expr] = []
+    for window in node.find_all(exp.Window):
+        order = window.args.get("order")
+        found += window.args.get("partition_by") or []
+        found += [] if order is None else [part.this for part in order.expressions]
+    return found
+
+
 def sorted_by(select: exp.Select) -> list[exp.Expr]:
-    """The expressions of PARTITION BY and ORDER BY in the windows of a SELECT."""
-    windows = [window for window in select.find_all(exp.Window) if window.parent_select is select]
-    return [
-        part
-        for window in windows
-        for part in (
-            *(window.args.get("partition_by") or []),
-            *(ordered.this for ordered in (window.args["order"].expressions if window.args.get("order") else [])),
-        )
-    ]
+    """Those of a SELECT itself."""
+    return [part for part in orders(select) if part.parent_select is select]
