@@ -44,6 +44,8 @@ def convert(value: Value, type_name: str) -> Value:
     base = base.strip()
     if base in {"int", "integer", "smallint", "bigint", "int2", "int4", "int8"}:
         return int(Decimal(value).to_integral_value(rounding=ROUND_HALF_UP))
+    if base == "double precision":
+        return float(value)
     if base in {"numeric", "decimal"}:
         number = Decimal(value)
         scale = re.search(r",\s*(\d+)", modifier)

@@ -35,9 +35,12 @@ from pgtrickle.query.operators import (
     Scan,
     TopK,
     UnionAll,
+    Window,
+    WindowCall,
 )
 from tests.delta.expressions import EXACT, NotInterpretedError, convert, divide, parse, value_of
 from tests.delta.expressions import evaluate as evaluate_expression
+from tests.delta.partitions import key_of, windowed
 from tests.delta.subselects import made_by, sorted_rows
 
 Row = tuple[Any, ...]
@@ -262,6 +265,16 @@ def _first_rows(op: TopK, rows: ZSet) -> ZSet:
 
 
 @rows_of.register
+def _(op: Window, world: World, at: Moment | None = None) -> ZSet:
+    return windowed(op, evaluate(op.input, world, at), _of_frame)
+
+
+def _of_frame(call: WindowCall, rows: list[dict[str, Any]]) -> Any:
+    names = tuple(rows[0]) if rows else ()
+    return _call(call, names, collect((tuple(row.values()), 1) for row in rows))
+
+
+@rows_of.register
 def _(op: Repeat, world: World, at: Moment | None = None) -> ZSet:
     place = op.names.index(op.times)
     return collect((row, weight * max(row[place] or 0, 0)) for row, weight in evaluate(op.input, world, at).items())
@@ -284,6 +297,13 @@ def _(op: StatefulDelta, world: World, at: Moment | None = None) -> ZSet:
     match op.kept:
         case TopK() as top:
             return add(_first_rows(top, after), negate(_first_rows(top, before)))
+        case Window() as window:
+            partitions = {key_of(window, row) for row in delta}
+            old, new = (
+                windowed(window, Counter({r: n for r, n in rows.items() if key_of(window, r) in partitions}), _of_frame)
+                for rows in (before, after)
+            )
+            return add(negate(old), new)
         case Aggregate() as aggregate:
             touched = {_key(aggregate, row) for row in delta}
             old = _finish(aggregate, _groups(aggregate, before), touched)
@@ -317,7 +337,7 @@ def _finish(op: Aggregate, groups: dict[Row, ZSet], wanted: set[Row] | None = No
     )
 
 
-def _call(call: AggregateCall, names: tuple[str, ...], rows: ZSet) -> Any:
+def _call(call: AggregateCall | WindowCall, names: tuple[str, ...], rows: ZSet) -> Any:
     """The value of one aggregate call over the rows of a group."""
     node = parse(call.call.sql)
     named = [(dict(zip(names, row, strict=True)), weight) for row, weight in rows.items()]

@@ -23,8 +23,11 @@ from pgtrickle.query.operators import (
     Project,
     Repeat,
     Scan,
+    Ties,
     TopK,
     UnionAll,
+    Window,
+    WindowCall,
 )
 from tests.delta.interpreter import TableWindow, World, ZSet, add
 
@@ -103,7 +106,7 @@ def operators(draw: st.DrawFn, max_depth: int = 5) -> Operator:
 
 
 LEAVES = ["scan", "scan", "scan", "scan", "constant"]
-ONE_INPUT = ["filter", "project", "aggregate", "aggregate", "repeat", "first", "expand"]
+ONE_INPUT = ["filter", "project", "aggregate", "aggregate", "repeat", "first", "expand", "window"]
 TWO_INPUTS = ["join", "join", "left join", "match", "union"]
 WIDE_BELOW = 2  # a tree of joins five deep on both sides has too many rows to try
 
@@ -132,6 +135,8 @@ def _operator(draw: st.DrawFn, names: Names, depth: int) -> Operator:
         return _repeated(names, op)
     if kind == "first":
         return _first_rows(draw, op)
+    if kind == "window":
+        return _window(draw, names, op)
     if kind == "expand":
         column = draw(st.sampled_from(op.names))
         up_to = f"CASE WHEN {column} = 1 THEN 1 WHEN {column} = 2 THEN 2 ELSE 0 END"
@@ -177,6 +182,27 @@ def _first_rows(draw: st.DrawFn, op: Operator) -> TopK:
     by = f"{draw(st.sampled_from(op.names))} {draw(st.sampled_from(['ASC', 'DESC', 'ASC NULLS FIRST']))}"
     limit = draw(st.sampled_from([1, 2, 3, None]))
     return TopK(op.columns, op, (by, *op.names), limit, draw(st.integers(0, 2)))
+
+
+def _window(draw: st.DrawFn, names: Names, op: Operator) -> Window:
+    """Calls over partitions by some columns; a sum of a frame of rows, and what ranks rows."""
+    keys = draw(st.lists(st.sampled_from(op.names), max_size=2, unique=True))
+    calls = tuple(_window_call(draw, names, op) for _ in range(draw(st.integers(1, 2))))
+    return Window((*op.columns, *(each.output for each in calls)), op, tuple(keys), calls)
+
+
+def _window_call(draw: st.DrawFn, names: Names, op: Operator) -> WindowCall:
+    column = draw(st.sampled_from(op.names))
+    ranks, by_row = ("rank()", "dense_rank()"), ("row_number()", "lag({})", "lead({}, 2, 0)", "ntile(2)")
+    text = draw(st.sampled_from([*ranks, *by_row, "sum({})", "count(*)", "min({})", "first_value({})"]))
+    sorted_by = draw(st.sampled_from(op.names))
+    order = Expr(f"{sorted_by} {draw(st.sampled_from(['ASC', 'DESC', 'ASC NULLS FIRST']))}", (sorted_by,))
+    by_peers = ["", "GROUPS BETWEEN 1 PRECEDING AND CURRENT ROW EXCLUDE TIES"]
+    frame = draw(st.sampled_from([*by_peers, "ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING EXCLUDE CURRENT ROW"]))
+    frame = "" if text in (*ranks, *by_row) else frame
+    ties = Ties.ORDERED if text in by_row or frame.startswith("ROWS") else Ties.NONE if text in ranks else Ties.SORTED
+    call = Expr(text.format(column), (column,) if "{}" in text else ())
+    return WindowCall(call, order, frame, ties, names.column(NUMERIC))
 
 
 def _expression(op: Operator) -> st.SearchStrategy[Expr]:

@@ -15,9 +15,10 @@ from psycopg import sql
 from pgtrickle.db import Connection, statement
 from pgtrickle.postgres.statements.first_rows import FirstRows
 from pgtrickle.postgres.statements.state import StateTable
+from pgtrickle.postgres.statements.window_rows import WindowRows
 from pgtrickle.query.operators import Operator
 
-Kept = StateTable | FirstRows
+Kept = StateTable | FirstRows | WindowRows
 
 
 def label(connection: Connection, kept: Iterable[Kept], tree: Operator) -> None:

@@ -9,6 +9,7 @@ from pgtrickle.model import quote
 from pgtrickle.postgres.aggregate import state_columns
 from pgtrickle.postgres.statements.first_rows import FirstRows
 from pgtrickle.postgres.statements.state import StateTable
+from pgtrickle.postgres.statements.window_rows import WindowRows
 from pgtrickle.postgres.wire import definition
 
 
@@ -35,6 +36,13 @@ def create_first_rows(connection: Connection, kept: FirstRows) -> None:
     """Creates the empty table of first rows."""
     definitions = ", ".join(definition(column) for column in kept.top.columns)
     execute(connection, f"CREATE TABLE {kept.name} ({definitions})")
+
+
+def create_window_rows(connection: Connection, kept: WindowRows) -> None:
+    """Creates the empty table of a window's rows, by partition."""
+    definitions = ", ".join(["h bigint NOT NULL", *map(definition, kept.window.columns)])
+    execute(connection, f"CREATE TABLE {kept.name} ({definitions})")
+    execute(connection, f"CREATE INDEX ON {kept.name} (h)")
 
 
 def drop(connection: Connection, pgt_id: int) -> None:

@@ -31,6 +31,7 @@ from pgtrickle.query.operators import (
     Scan,
     TopK,
     UnionAll,
+    Window,
     walk,
 )
 
@@ -79,6 +80,8 @@ def name(operator: Operator) -> str:
         return f"{operator.kind.name.lower()} join"
     if isinstance(operator, TopK):
         return "first rows (LIMIT, DISTINCT ON)"
+    if isinstance(operator, Window):
+        return "window function"
     return re.sub(r"(?<!^)(?=[A-Z])", " ", type(operator).__name__).lower()
 
 

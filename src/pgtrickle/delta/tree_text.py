@@ -29,6 +29,8 @@ from pgtrickle.query.operators import (
     Scan,
     TopK,
     UnionAll,
+    Window,
+    WindowCall,
 )
 
 
@@ -161,6 +163,13 @@ def _(op: TopK, style: Style) -> str:
 
 
 @line.register
+def _(op: Window, style: Style) -> str:
+    calls = ", ".join(_windowed(call, style) for call in op.calls)
+    by = f"by {', '.join(map(style.column, op.keys))}" if op.keys else "(one partition)"
+    return f"{style.word('Window')} {calls} {by}"
+
+
+@line.register
 def _(op: UnionAll, style: Style) -> str:
     if style.labels is not None:
         return f"UnionAll ({', '.join(column.label or column.name for column in op.columns)})"
@@ -193,6 +202,14 @@ def _computed(column: Column, made: Expr, style: Style) -> str:
     if style.labels is None:
         return f"{column.name} = {shown}"
     return shown if not column.label or column.label == shown else f"{shown} as {column.label}"
+
+
+def _windowed(call: WindowCall, style: Style) -> str:
+    """A window call; that its order ends with all columns is not shown."""
+    order = "" if call.order is None else f"order by {style.expression(call.order)}"
+    over = " ".join(filter(None, (order, call.frame)))
+    name = "" if style.labels is not None else f"{call.output.name} = "
+    return f"{name}{style.expression(call.call)}{f' over ({over})' if over else ''}"
 
 
 def _unequal(join: InnerJoin | LeftJoin | Match) -> str:

@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from pgtrickle.model import Column, Table
 from pgtrickle.postgres.weighted import Step
-from pgtrickle.query.operators import Aggregate, TopK
+from pgtrickle.query.operators import Aggregate, TopK, Window
 
 
 class Place(StrEnum):
@@ -193,6 +193,17 @@ class KeepFirst:
 
 
 @dataclass(frozen=True, slots=True)
+class LandWindow:
+    """Stage: rows of a window's input land in PostgreSQL and, after `steps`, go into its state: the partitions that
+    they touch are computed again there."""
+
+    number: int
+    window: Window
+    input: Flow
+    steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class LandResult:
     """Stage: rows land in PostgreSQL and, after `steps`, are the result's rows."""
 
@@ -208,7 +219,10 @@ class ReadResult:
     aggregate: int
 
 
-Stage = LandAggregate | KeepFirst | LandResult | ReadResult
+Landing = LandAggregate | LandWindow | LandResult
+"""What rows of a flow land for."""
+
+Stage = Landing | KeepFirst | ReadResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from pgtrickle.physical.flow import (
     KeepFirst,
     LandAggregate,
     LandResult,
+    LandWindow,
     Lookup,
     Merged,
     Physical,
@@ -49,6 +50,10 @@ def _stages(physical: Physical, actual: Actual, measured: Sequence[Measured]) ->
         match step:
             case LandAggregate(number=number, input=flow):
                 yield f"{position}. land contributions to the groups of aggregate {number}{done}"
+                yield from _flow(flow, 1, actual, told)
+            case LandWindow(number=number, window=window, input=flow):
+                which = "the partitions" if window.keys else "all rows, which are one partition,"
+                yield f"{position}. land rows, and compute {which} of window {number} again{done}"
                 yield from _flow(flow, 1, actual, told)
             case KeepFirst(number=number):
                 yield f"{position}. read the first rows {number}, and compare them with those kept{done}"

@@ -39,6 +39,7 @@ from pgtrickle.physical.flow import (
     KeepFirst,
     LandAggregate,
     LandResult,
+    LandWindow,
     Lookup,
     Merged,
     Physical,
@@ -81,6 +82,7 @@ from pgtrickle.query.operators import (
     Stateful,
     TopK,
     UnionAll,
+    Window,
     walk,
 )
 
@@ -170,6 +172,8 @@ class _DeltaLowering:
                 case Aggregate() as aggregate:
                     flow = self._flow(node.delta, (GroupStep.of(aggregate),))
                     self.stages.append(LandAggregate(number, aggregate, flow))
+                case Window() as window:
+                    self.stages.append(LandWindow(number, window, self._flow(node.delta, ())))
                 case TopK() as top:
                     for below in walk(node.delta):
                         if isinstance(below, StatefulDelta):

@@ -19,6 +19,7 @@ from pgtrickle.physical.flow import (
     KeepFirst,
     LandAggregate,
     LandResult,
+    LandWindow,
     Lookup,
     Merged,
     Physical,
@@ -48,6 +49,7 @@ from pgtrickle.query.operators import (
     Stateful,
     TopK,
     UnionAll,
+    Window,
     walk,
 )
 
@@ -102,6 +104,8 @@ class FullLowering:
             match node:
                 case Aggregate():
                     self._land_aggregate(number, node)
+                case Window():
+                    self.stages.append(LandWindow(number, node, *self.flow(node.input)))
                 case TopK():
                     self._land_below(node.input)
                     self.stages.append(KeepFirst(number, node))

@@ -86,8 +86,9 @@ def weigh(relation: str, columns: Sequence[str], weight: int = 1) -> str:
 
 def kept_rows(node: Stateful, table: str) -> str:
     """The rows of what keeps state, off its table."""
-    kept = f"SELECT * FROM {table}"
-    return outputs(node, kept) if isinstance(node, Aggregate) else kept
+    if isinstance(node, Aggregate):
+        return outputs(node, f"SELECT * FROM {table}")
+    return " ".join(["SELECT", ", ".join(map(quote, node.names)), "FROM", table])
 
 
 def from_state(operator: Operator, table: str) -> str:

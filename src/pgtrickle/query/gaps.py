@@ -53,7 +53,7 @@ NOT_READABLE = Gap(
 UNLOCATED_NAMES = Gap("PT209", "an operator in {name} is found by search_path only, so the view cannot be inlined")
 
 # Found by build.py: the shape of the query.
-WINDOW_FUNCTION = Gap("PT224", "window functions cannot be maintained incrementally yet")
+WINDOW_FUNCTION = Gap("PT224", "a window function in a place that cannot be maintained incrementally yet")
 SUBQUERY = Gap(
     "PT225",
     "{name} cannot be maintained incrementally yet",

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from pgtrickle.model import Expr
-from pgtrickle.query.operators import Aggregate, Operator, Project, walk
+from pgtrickle.query.operators import Aggregate, Operator, Project, Window, walk
 
 _NAME = re.compile(r"""[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|"(c\d+)\"""")
 """A column of the tree; or a literal, which may look like one."""
@@ -18,7 +18,7 @@ def labels(operator: Operator) -> dict[str, str]:
     known: dict[str, str] = {}
     for node in reversed(list(walk(operator))):  # inputs before what reads them
         computed: dict[str, Expr] = {}
-        if isinstance(node, Aggregate):
+        if isinstance(node, Aggregate | Window):
             computed = {call.output.name: call.call for call in node.calls}
         elif isinstance(node, Project):
             computed = dict(zip(node.names, node.expressions, strict=True))

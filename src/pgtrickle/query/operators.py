@@ -339,6 +339,53 @@ class TopK(Stateful):
         require(len(self.order) > 0, "there are no first rows without an order")
 
 
+class Ties(Enum):
+    """What the order of rows that tie in a window's ORDER BY does to a call."""
+
+    NONE = "nothing: it looks at peers as a whole, in no order"
+    ORDERED = "it takes rows one by one: the order ends with all columns, so that rows which tie are identical"
+    SORTED = "it looks at peers as a whole and shows their order: rows come sorted, and stay so"
+
+
+@dataclass(frozen=True, slots=True)
+class WindowCall:
+    """One window call: `call` is its text up to OVER (`sum(c5) FILTER(WHERE c6)`), `order` that of its ORDER BY."""
+
+    call: Expr
+    order: Expr | None
+    frame: str
+    ties: Ties
+    output: Column
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (*self.call.columns, *(() if self.order is None else self.order.columns))
+
+
+@dataclass(frozen=True, slots=True)
+class Window(Stateful):
+    """Each row beside what window calls make of its partition: of the rows that are like it in `keys`.
+
+    Output: the input's columns, then one a call. Without keys all rows are one partition.
+    """
+
+    keys: tuple[str, ...]
+    calls: tuple[WindowCall, ...]
+
+    PASSED: ClassVar[tuple[str, ...]] = ("input",)
+
+    def __post_init__(self) -> None:
+        made = tuple(call.output.name for call in self.calls)
+        require(self.names == self.input.names + made, "a window's columns are its input's then its calls")
+        require(len(self.calls) > 0, "a window has a call")
+        _require_unique(self.names)
+        _require_known(self.reads, self.input)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys([*self.keys, *(name for call in self.calls for name in call.reads)]))
+
+
 Joined = InnerJoin | LeftJoin | Match
 """What puts the rows of two sides together."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from pgtrickle.model import quote
+from pgtrickle.model import Column, quote
 from pgtrickle.query.operators import (
     Aggregate,
     Constant,
@@ -18,8 +18,11 @@ from pgtrickle.query.operators import (
     Project,
     Repeat,
     Scan,
+    Ties,
     TopK,
     UnionAll,
+    Window,
+    WindowCall,
 )
 
 Leaf = Callable[[Operator], str | None]
@@ -69,6 +72,8 @@ def select(operator: Operator, *, leaf: Leaf = _no_leaf) -> str:
             return _first_rows(operator, leaf)
         case Aggregate():
             return _aggregate(operator, leaf)
+        case Window():
+            return _window(operator, leaf)
         case UnionAll():
             return " UNION ALL ".join(_branch(operator, branch, leaf) for branch in operator.branches)
     raise TypeError(f"cannot render {type(operator).__name__}")
@@ -112,6 +117,43 @@ def _first_rows(operator: TopK, leaf: Leaf) -> str:
     places = f"row_number() OVER (ORDER BY {order}) AS pgt_place, rank() OVER (ORDER BY {shared}) AS pgt_rank"
     placed = f"{columns}, {places} FROM {rows}"
     return f"{columns} FROM ({placed}) AS p WHERE pgt_place > {operator.offset} AND pgt_rank <= {last}"
+
+
+def _window(operator: Window, leaf: Leaf) -> str:
+    """Calls that show the order of peers each have the rows of their order sorted beforehand, which PostgreSQL keeps.
+    The others need but one query."""
+    rows, names = _nested(operator.input, leaf), [quote(name) for name in operator.input.names]
+    orders = dict.fromkeys(call.order for call in operator.calls if call.ties is Ties.SORTED)
+    for order in orders:
+        calls = [call for call in operator.calls if call.ties is Ties.SORTED and call.order == order]
+        by = ", ".join([*map(quote, operator.keys), *([] if order is None else [order.sql]), *_all_columns(operator)])
+        rows_in_order = f"(SELECT * FROM {rows} AS i ORDER BY {by})" if by else rows
+        rows = f"({_list([*names, *(_over(operator, call) for call in calls)])} FROM {rows_in_order} AS i)"
+        names += [quote(call.output.name) for call in calls]
+    others = (quote(c.output.name) if c.ties is Ties.SORTED else _over(operator, c) for c in operator.calls)
+    return f"{_list([*(quote(name) for name in operator.input.names), *others])} FROM {rows} AS i"
+
+
+def _over(operator: Window, call: WindowCall) -> str:
+    order = [] if call.order is None else [call.order.sql]
+    order += _all_columns(operator) if call.ties is Ties.ORDERED else []
+    clauses = [
+        f"PARTITION BY {', '.join(map(quote, operator.keys))}" if operator.keys else "",
+        f"ORDER BY {', '.join(order)}" if order else "",
+        call.frame,
+    ]
+    return f"{call.call.sql} OVER ({' '.join(filter(None, clauses))}) AS {quote(call.output.name)}"
+
+
+def _all_columns(operator: Window) -> list[str]:
+    """What orders rows that are alike in the keys: rows that tie in it are interchangeable."""
+    return [_sortable(column) for column in operator.input.columns if column.name not in operator.keys]
+
+
+def _sortable(column: Column) -> str:
+    """Not each type has an order, and equal values may differ in their text: 1.0 and 1.00."""
+    name = quote(column.name)
+    return name if column.type.has_one_look else f'{name}::text COLLATE "C"'
 
 
 def _branch(union: UnionAll, branch: Operator, leaf: Leaf) -> str:

@@ -29,6 +29,7 @@ from pgtrickle.query.operators import (
     Operator,
     Project,
     UnionAll,
+    Window,
     walk,
 )
 
@@ -134,6 +135,9 @@ class _Columns:
                 return self._grouped(operator, below)
             case Match():
                 return self.of(operator.left)
+            case Window():
+                calls = operator.calls
+                return {**below, **_present((each.output, self._made(each.output, each.call, below)) for each in calls)}
         return below
 
     def _made(self, column: Column, made: Expr, below: Mapping[str, Representation]) -> Representation | None:

@@ -2,7 +2,7 @@
 `apply/update_key.py`.
 
     scan                the primary key of the table, if all of it is used
-    filter, first rows  that of the input; so of all that is row-wise and makes at most one row of each
+    filter, first rows, window  that of the input; so of all that is row-wise and makes at most one row of each
     projection          that of the input, if all of it is passed on
     grouping            its keys; one row for all: no column
     join                those of both sides; only one's, where each of its rows meets at most one row of the other
@@ -28,6 +28,7 @@ from pgtrickle.query.operators import (
     RowWise,
     Scan,
     TopK,
+    Window,
 )
 
 Names: TypeAlias = frozenset[str]
@@ -51,7 +52,7 @@ def _key(node: Operator, primary_keys: Mapping[int, Set[str]]) -> Names | None:
             return _key(node.left, primary_keys)
         case Project():
             return _passed_on(node, _key(node.input, primary_keys))
-        case RowWise(REPEATS=False) | TopK():
+        case RowWise(REPEATS=False) | TopK() | Window():
             return _key(node.input, primary_keys)
         case InnerJoin() | LeftJoin():
             return _of_join(node, _key(node.left, primary_keys), _key(node.right, primary_keys))

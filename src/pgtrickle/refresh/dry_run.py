@@ -20,7 +20,7 @@ from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.db import Connection
 from pgtrickle.errors import StateError
-from pgtrickle.physical.flow import Flow, KeepFirst, LandAggregate, Physical
+from pgtrickle.physical.flow import Flow, KeepFirst, LandAggregate, LandWindow, Physical
 from pgtrickle.physical.flow_text import Measured
 from pgtrickle.physical.window_parts import Changed
 from pgtrickle.postgres.row_image import by_image
@@ -158,7 +158,7 @@ def _measured(connections: Connections, prepared: Prepared, window: Window, chan
         relation = runner.stage(stage) or ""
         took = (time.perf_counter() - begun) * 1000
         left = relation
-        if isinstance(stage, LandAggregate | KeepFirst):
+        if isinstance(stage, LandAggregate | LandWindow | KeepFirst):
             left = state.changes(scratch.part(stage.number))
         stages.append(Measured(int(str(db.scalar(session, f"SELECT count(*) FROM ({left}) AS left_rows"))), took))
     return DryRun(physical, flows, tuple(stages), session, by_image(relation, result_columns(prepared)))

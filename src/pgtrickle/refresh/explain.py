@@ -14,7 +14,7 @@ from pgtrickle.db import Connection
 from pgtrickle.delta.differentiate import differentiate
 from pgtrickle.delta.tree_text import plan as delta_text
 from pgtrickle.delta.tree_text import tree as tree_text
-from pgtrickle.physical.flow import Flow, LandAggregate, LandResult, Physical, Place, needs_stage
+from pgtrickle.physical.flow import Flow, Landing, Physical, Place, needs_stage
 from pgtrickle.physical.flow_sql import count_sql, in_order
 from pgtrickle.physical.flow_text import Measured, physical_text
 from pgtrickle.physical.table_facts import SMALL_CHANGES, TableFactsMap
@@ -119,7 +119,7 @@ def _sections(connection: Connection, prepared: Prepared, changes: dict[int, int
 
 def _counted(connection: Connection, physical: Physical) -> dict[Flow, Measured]:
     """The rows of each flow for what waits now, but for those that take what a stage before them computes."""
-    landed = (stage.input for stage in physical.stages if isinstance(stage, LandAggregate | LandResult))
+    landed = (stage.input for stage in physical.stages if isinstance(stage, Landing))
     flows = [flow for flow in in_order(landed, {}) if not needs_stage(flow)]
     row = connection.execute(db.statement(count_sql(flows, {}))).fetchone()
     assert row is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pgtrickle.capture.buffer import SCHEMA, buffer_name
 from pgtrickle.model import Column, quote
-from pgtrickle.physical.flow import LandAggregate, LandResult, Physical
+from pgtrickle.physical.flow import Landing, Physical
 from pgtrickle.physical.lower_delta import Names, lower_delta
 from pgtrickle.physical.lower_full import lower_full, whole_query
 from pgtrickle.physical.table_facts import SMALL_CHANGES, TableFactsMap
@@ -73,7 +73,7 @@ def result_columns(prepared: Prepared) -> tuple[Column, ...]:
 
 def is_small(physical: Physical, facts: TableFactsMap, *, whole: bool) -> bool:
     """Whether the short path serves: little to read, and not much to land."""
-    landed = max((s.input.rows for s in physical.stages if isinstance(s, LandAggregate | LandResult)), default=0.0)
+    landed = max((s.input.rows for s in physical.stages if isinstance(s, Landing)), default=0.0)
     if whole:
         return sum(table.rows for table in facts.tables.values()) <= SMALL_CHANGES and landed <= SMALL_ROWS
     return sum(facts.changes.values()) <= SMALL_CHANGES and landed <= SMALL_ROWS

@@ -15,9 +15,10 @@ from pgtrickle.postgres.aggregate import key_columns
 from pgtrickle.postgres.statements.first_rows import FirstRows
 from pgtrickle.postgres.statements.result import Storage
 from pgtrickle.postgres.statements.state import StateTable
+from pgtrickle.postgres.statements.window_rows import WindowRows
 from pgtrickle.postgres.weighted import chain
 from pgtrickle.query.compile import Compiled
-from pgtrickle.query.operators import Aggregate, InnerJoin, LeftJoin, Match, Operator, Stateful, TopK, walk
+from pgtrickle.query.operators import Aggregate, InnerJoin, LeftJoin, Match, Operator, Stateful, TopK, Window, walk
 from pgtrickle.query.whole_numbers import is_whole_number
 
 
@@ -28,7 +29,7 @@ class Prepared:
     pgt_id: int
     compiled: Compiled
     storage: Storage
-    states: dict[int, StateTable | FirstRows]
+    states: dict[int, StateTable | FirstRows | WindowRows]
     lockable: tuple[Table, ...]
     upstream: frozenset[int] = frozenset()
     """Those of the sources that are stream tables, by oid."""
@@ -52,14 +53,14 @@ class Prepared:
     def state_below(self, node: Stateful) -> int | None:
         """The number of the state that a node's input is read from: of an aggregate, or, by first rows, of others."""
         core, _ = chain(node.input)
-        read = isinstance(core, Aggregate) or (isinstance(core, TopK) and isinstance(node, TopK))
-        return numbered(self.tree)[core] if read and isinstance(core, Aggregate | TopK) else None
+        read = isinstance(core, Aggregate | Window) or (isinstance(core, TopK) and isinstance(node, TopK))
+        return numbered(self.tree)[core] if read and isinstance(core, Stateful) else None
 
 
 def prepare(connection: Connection, pgt_id: int, schema: str, name: str, compiled: Compiled) -> Prepared:
     columns = tuple(Column(column.name, column.type, column.name) for column in compiled.analysis.columns)
     storage = Storage(schema, name, columns, _hashable_positions(connection, columns))
-    states: dict[int, StateTable | FirstRows] = {}
+    states: dict[int, StateTable | FirstRows | WindowRows] = {}
     if compiled.tree is not None:
         for node, number in numbered(compiled.tree).items():
             match node:
@@ -67,6 +68,9 @@ def prepare(connection: Connection, pgt_id: int, schema: str, name: str, compile
                     states[number] = _state_table(connection, pgt_id, number, node)
                 case TopK():
                     states[number] = FirstRows(table_name(pgt_id, number), node)
+                case Window():
+                    keys = tuple(column for column in node.columns if column.name in node.keys)
+                    states[number] = WindowRows(table_name(pgt_id, number), node, _hashable(connection, keys))
                 case _:
                     raise TypeError(f"no state table of {type(node).__name__}")
     return Prepared(pgt_id, compiled, storage, states, _lockable(connection, compiled), _upstream(connection, compiled))
@@ -74,8 +78,7 @@ def prepare(connection: Connection, pgt_id: int, schema: str, name: str, compile
 
 def _state_table(connection: Connection, pgt_id: int, number: int, aggregate: Aggregate) -> StateTable:
     keys = key_columns(aggregate)
-    positions = _hashable_positions(connection, keys)
-    hashable = frozenset(key.name for position, key in enumerate(keys) if position in positions)
+    hashable = _hashable(connection, keys)
     looks_differ = any(
         _may_look_different(connection, key.type) and not is_whole_number(aggregate.input, key.name) for key in keys
     )
@@ -106,6 +109,11 @@ def joined_aggregates(tree: Operator) -> frozenset[Aggregate]:
     """Aggregates below a join, whose groups are looked up by key."""
     joins = [node for node in walk(tree) if isinstance(node, InnerJoin | LeftJoin | Match)]
     return frozenset(node for join in joins for node in walk(join) if isinstance(node, Aggregate))
+
+
+def _hashable(connection: Connection, columns: tuple[Column, ...]) -> frozenset[str]:
+    positions = _hashable_positions(connection, columns)
+    return frozenset(column.name for position, column in enumerate(columns) if position in positions)
 
 
 def _hashable_positions(connection: Connection, columns: Iterable[Column]) -> frozenset[int]:

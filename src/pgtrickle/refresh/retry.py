@@ -57,7 +57,7 @@ _SCHEMA: Final = (
 )
 _PASSING_CODES: Final = frozenset({f"PT{number}" for number in (312, 327, 341, 342, 345, 400, 403, 406, 411, 414, 430)})
 """Our own codes for what passes: a refresh or DDL under way, Spark, rows that did not land, the connection."""
-_ANEW_CODES: Final = frozenset({f"PT{number}" for number in (330, 331)})
+_ANEW_CODES: Final = frozenset({f"PT{number}" for number in (330, 331, 610)})
 """Our own codes for a table, or its state, that is not as we left it: someone changed it, or 1.0 was taken for 1.00."""
 _TOLD_A_TASK: Final = re.compile(r"ERROR:.*?SQLSTATE: (\w{5})", re.DOTALL)  # by PostgreSQL; Spark has states of its own
 

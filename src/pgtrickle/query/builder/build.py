@@ -35,7 +35,7 @@ from pgtrickle.query.builder.with_queries import Names, names_in
 from pgtrickle.query.expression import reference
 from pgtrickle.query.operators import Operator
 from pgtrickle.query.rewrite import rewrite
-from pgtrickle.query.syntax import dialect, grouping_sets, mark_grouping_keys, sublinks
+from pgtrickle.query.syntax import dialect, grouping_sets, mark_grouping_keys, named_windows, sublinks
 from pgtrickle.query.syntax.inline_ctes import inlined
 from pgtrickle.query.syntax.values_as_union import as_union
 
@@ -71,7 +71,7 @@ class _Builder:
     def body(self, body: Body) -> BuiltQuery:
         """The query of the user, or of a view."""
         try:
-            written = top_k.without_all(dialect.parse(body.sql))
+            written = named_windows.inlined(top_k.without_all(dialect.parse(body.sql)))
         except dialect.UnknownSyntaxError as error:
             raise self._context.refuse(gaps.UNFAITHFUL, str(error)) from error
         refuse_clauses(self._context, written)

@@ -76,6 +76,8 @@ class Expressions:
                 answer = self._answer(part, scope, around)
                 if answer is not None:
                     return answer
+            if isinstance(part, exp.Window) and not (around is not None and around.windows):
+                raise self._context.refuse(gaps.WINDOW_FUNCTION, "", "over")
             self._check_expression(part, sets=around is not None and around.sets)
             if not isinstance(part, exp.Column):
                 return part
@@ -240,8 +242,6 @@ class Expressions:
         return columns_of(calls) - set(inside.operator.names)
 
     def _check_expression(self, node: exp.Expr, *, sets: bool) -> None:
-        if isinstance(node, exp.Window):
-            raise self._context.refuse(gaps.WINDOW_FUNCTION, "", "over")
         test = sublinks.recognise(node)
         if test is not None or isinstance(node, exp.Query) or sublinks.array_query(node) is not None:
             raise self._context.refuse(gaps.SUBQUERY, "a subquery in this place")

@@ -24,6 +24,7 @@ from pgtrickle.query.builder.scope import Scope
 from pgtrickle.query.builder.select_parts import Around, First
 from pgtrickle.query.builder.set_queries import SetQueries
 from pgtrickle.query.builder.subquery_keys import domain_of, keyed
+from pgtrickle.query.builder.subquery_shape import has_windows
 from pgtrickle.query.builder.with_queries import Names, names_in
 from pgtrickle.query.expression import column_node, columns_of, conjunct_nodes, from_node
 from pgtrickle.query.operators import Operator
@@ -125,6 +126,7 @@ class GroupedSubqueries:
             query.args.get("from_") is not None
             and not correlation.read_below(query, scope)
             and not self._context.calls.any_set(query.expressions)
+            and not has_windows(query)
             and (group is not None or not grouped)
             and (group is None or (grouping_sets.is_simple(group) and not any(map(sublinks.asks, above))))
             and (distinct is None or not _is_limited(query))

@@ -21,8 +21,6 @@ def refuse_clauses(context: BuildContext, query: exp.Expr) -> None:
                 raise context.refuse(gaps.ROW_LOCK, kind, f"for {kind.lower()}", "for no", "for key")
             case "only":
                 raise context.refuse(gaps.ONLY, clause.name, "only")
-            case "windows":
-                raise context.refuse(gaps.WINDOW_FUNCTION, "", "over", "window")
             case "sample":
                 raise context.refuse(gaps.TABLESAMPLE, "", "tablesample")
         raise context.refuse(gaps.UNFAITHFUL, f"{type(clause).__name__} has {part}")

@@ -18,6 +18,7 @@ from pgtrickle.query.builder.scope import Scope
 from pgtrickle.query.builder.select_groups import SelectGroups
 from pgtrickle.query.builder.select_output import SelectOutput
 from pgtrickle.query.builder.select_parts import Around, Below, Parts
+from pgtrickle.query.builder.subquery_shape import has_windows
 from pgtrickle.query.builder.with_queries import Names
 from pgtrickle.query.expression import column_node, conjunct_nodes, from_node
 from pgtrickle.query.syntax import grouping_sets, sublinks
@@ -56,15 +57,16 @@ class Selects:
 
     def _over(self, node: exp.Select, below: Below) -> BuiltQuery:
         """What a SELECT makes of the rows of its FROM and WHERE."""
-        scope, operator, around = below.scope, below.operator, Around(below.names, sets=True)
+        scope, operator, around = below.scope, below.operator, Around(below.names, sets=True, windows=True)
         carried = [column_node(name) for name in below.carried]
         labels = [*(part.alias_or_name for part in node.expressions), *("" for _ in carried)]
         selected = [*(self._expressions.resolve(part.unalias(), scope, around) for part in node.expressions), *carried]
         having = node.args.get("having")
         conditions = [] if having is None else conjunct_nodes(self._expressions.resolve(having.this, scope, around))
         first = self._limits.first_of(node, scope, replace(around, sets=False))
-        self._context.note_order(node)
         group = node.args.get("group")
+        if not has_windows(node):
+            self._context.note_order(node)
         parts = Parts(labels, selected, conditions, around, first, len(carried), below.sought)
         if group is not None and not grouping_sets.is_simple(group):
             return self._groups.grouping_sets(node, scope.over(operator), parts, below.domain)
@@ -72,7 +74,9 @@ class Selects:
             keys = [] if group is None else [self._expressions.resolve(key, scope) for key in group.expressions]
             operator, parts = self._groups.joined_below(operator, parts)
             operator, parts = self._groups.group(operator, keys, parts, below.domain)
-        return self._output.output(operator, parts, distinct=node.args.get("distinct") is not None)
+        output = self._output.output(operator, parts, distinct=node.args.get("distinct") is not None)
+        self._context.note_order(node)
+        return output
 
     def _keys_below(self, node: exp.Select, below: Below) -> tuple[exp.Select, Below]:
         """GROUP BY of a subquery's answer: it is a column of the rows, called so wherever it stands."""
@@ -98,13 +102,14 @@ class Selects:
         return node, replace(below, scope=scope, operator=operator)
 
     def _reads_groups_within(self, node: exp.Select) -> bool:
-        """Whether a subquery, or the order of first rows, reads what only groups that are there can tell."""
+        """Whether a subquery, a window, or the order of first rows, reads what only groups that are there can tell."""
         group, distinct = node.args.get("group"), node.args.get("distinct")
         if group is None or grouping_sets.is_simple(group):
             return self._context.calls.groups(node, within=True)
         first = (node.args.get("limit"), node.args.get("offset"), None if distinct is None else distinct.args.get("on"))
         above = [*node.expressions, *filter(None, (node.args.get("having"),))]
-        return any(map(sublinks.asks, above)) or any(part is not None for part in first)
+        asks = any(map(sublinks.asks, above)) or has_windows(node)
+        return asks or any(part is not None for part in first)
 
     def _apart(self, node: exp.Select, below: Below) -> BuiltQuery:
         """The groups, and then what reads them, as if they were in its FROM."""

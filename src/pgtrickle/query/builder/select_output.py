@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pgtrickle.query import gaps
-from pgtrickle.query.builder import set_operations, set_returning
+from pgtrickle.query.builder import set_operations, set_returning, window_calls
 from pgtrickle.query.builder.context import BuildContext
 from pgtrickle.query.builder.expressions import Expressions
 from pgtrickle.query.builder.limits import Limits
@@ -27,6 +27,7 @@ class SelectOutput:
             operator = self._expressions.attach(operator, attachment)
         for condition in parts.conditions:
             operator = self._context.factory.filter(operator, from_node(condition))
+        operator, parts = window_calls.computed(self._context, operator, parts)
         try:
             operator, selected = set_returning.expand(
                 self._context.factory, self._context.calls, operator, parts.selected

@@ -21,6 +21,7 @@ class Around:
     names: Names
     attachments: list[Attachment] = field(default_factory=list)
     sets: bool = False  # whether functions that return sets may be called
+    windows: bool = False  # whether functions may be called over windows
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ def is_plain(query: exp.Select, calls: Calls) -> bool:
     """Whether the query selects rows as FROM and WHERE give them."""
     if any(value for part, value in query.args.items() if part not in _PLAIN_SELECT):
         return False
-    called = calls.groups(query) or calls.any_set(query.expressions)
+    called = calls.groups(query) or calls.any_set(query.expressions) or has_windows(query)
     return query.args.get("from_") is not None and not called
 
 
@@ -39,4 +39,9 @@ def is_one_group(query: exp.Select, calls: Calls) -> bool:
 
 def groups_rows(query: exp.Select, calls: Calls) -> bool:
     """Whether it is aggregates of all rows of its FROM."""
-    return query.args.get("from_") is not None and is_one_group(query, calls)
+    return query.args.get("from_") is not None and is_one_group(query, calls) and not has_windows(query)
+
+
+def has_windows(query: exp.Select) -> bool:
+    """Whether it calls functions over windows."""
+    return any(window.parent_select is query for window in query.find_all(exp.Window))

@@ -3,7 +3,8 @@
     a × b × c, a.x = c.x, c.y = b.y   becomes   (a ⋈ c) ⋈ b
 
 So comma joins turn into equi-joins. Left joins, semi-joins and the like stay where they are. An input that holds an
-aggregate comes after those that hold none, as long as that needs no cross product. Otherwise the text's order is kept.
+aggregate or a window comes after those that hold none, as long as that needs no cross product. Otherwise the text's
+order is kept.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import replace
 
 from pgtrickle.model import Expr
 from pgtrickle.query.expression import conjunction, conjuncts, equality_sides
-from pgtrickle.query.operators import Aggregate, Equality, InnerJoin, LeftJoin, Match, Operator, walk
+from pgtrickle.query.operators import Aggregate, Equality, InnerJoin, LeftJoin, Match, Operator, Window, walk
 
 
 def order_joins(tree: Operator) -> Operator:
@@ -83,4 +84,4 @@ def _equality(left: Operator, right: Operator, condition: Expr) -> Equality | No
 
 
 def _has_aggregate(operator: Operator) -> bool:
-    return any(isinstance(node, Aggregate) for node in walk(operator))
+    return any(isinstance(node, Aggregate | Window) for node in walk(operator))

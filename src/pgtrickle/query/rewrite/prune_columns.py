@@ -25,6 +25,7 @@ from pgtrickle.query.operators import (
     TopK,
     UnionAll,
     Use,
+    Window,
 )
 
 
@@ -69,6 +70,8 @@ class _Pruning:
                 return operator
             case TopK():  # all columns take part in the order
                 return operator.with_inputs([self.prune(operator.input, operator.names)])
+            case Window():
+                return self._prune_window(operator, needed)
             case Aggregate():
                 return self._prune_aggregate(operator, needed)
             case UnionAll():
@@ -103,6 +106,15 @@ class _Pruning:
         keys = {column.name: column for column in aggregate.columns}
         columns = tuple(keys[key] for key in aggregate.keys) + tuple(call.output for call in calls)
         return Aggregate(columns, below, aggregate.keys, calls)
+
+    def _prune_window(self, window: Window, needed: Collection[str]) -> Operator:
+        """Rows that tie are ordered by the columns that are left: those that tie in all of these are alike."""
+        calls = tuple(call for call in window.calls if call.output.name in needed)
+        if not calls:
+            return self.prune(window.input, needed)
+        read = {name for call in calls for name in call.reads}
+        below = self.prune(window.input, {*needed, *window.keys, *read})
+        return Window((*below.columns, *(call.output for call in calls)), below, window.keys, calls)
 
     def _prune_union(self, union: UnionAll, needed: Collection[str]) -> UnionAll:
         kept = [index for index, name in enumerate(union.names) if name in needed]

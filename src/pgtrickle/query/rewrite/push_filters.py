@@ -3,6 +3,7 @@
     σ_p(L ⋈ R)  =  σ_p(L) ⋈ R            p reads columns of L only
     σ_p(π(R))   =  π(σ_p∘π(R))
     σ_p(A + B)  =  σ_p(A) + σ_p(B)
+    σ_p(ω(R))   =  ω(σ_p(R))             p reads keys of the partitions only
     σ_p(L ⟕ R)  =  σ_p(L) ⟕ R            p reads columns of L only; the same for ⋉, ▷ and the mark
     L ⟕_q R     =  L ⟕ σ_q(R)            q reads columns of R only; the same for ⋉, ▷ and the mark
 
@@ -28,6 +29,7 @@ from pgtrickle.query.operators import (
     Stateful,
     UnionAll,
     Use,
+    Window,
 )
 
 
@@ -40,6 +42,8 @@ def _push(operator: Operator, pending: Sequence[Expr]) -> Operator:
     match operator:
         case Filter():
             return _push(operator.input, (*conjuncts(operator.condition), *pending))
+        case Window():
+            return _push_window(operator, pending)
         case Use() | Stateful():
             return _filtered(operator.with_inputs([_push(operator.input, ())]), pending)
         case Project():
@@ -61,6 +65,14 @@ def _push_row_wise(operator: RowWise, pending: Sequence[Expr]) -> Operator:
     known = set(operator.input.names)
     below = [part for part in pending if known.issuperset(part.columns) and (part.columns or not operator.made)]
     pushed = operator.with_inputs([_push(operator.input, below)])
+    return _filtered(pushed, [part for part in pending if part not in below])
+
+
+def _push_window(window: Window, pending: Sequence[Expr]) -> Operator:
+    """A condition on keys leaves whole partitions; not so one on how a key looks (1.0 and 1.00 are one partition)."""
+    keys = {column.name for column in window.columns if column.name in window.keys and column.type.has_one_look}
+    below = [part for part in pending if part.columns and keys.issuperset(part.columns)]
+    pushed = window.with_inputs([_push(window.input, below)])
     return _filtered(pushed, [part for part in pending if part not in below])
 
 

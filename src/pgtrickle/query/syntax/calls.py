@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Set
 
 from sqlglot import exp
 
-from pgtrickle.query.syntax import dialect, grouping_sets, query_levels, sublinks
+from pgtrickle.query.syntax import dialect, grouping_sets, named_windows, query_levels, sublinks
 
 GATHER = ("pg_catalog", "array_agg")
 """The aggregate that gathers the values of a scalar subquery; the user need not have written it."""
@@ -23,7 +23,12 @@ class Calls:
         return _name(node) in self._set_returning
 
     def is_aggregate(self, node: exp.Expr) -> bool:
-        return _name(node) in self._aggregates
+        return _name(node) in self._aggregates and not _is_windowed(node)
+
+    def window_function(self, window: exp.Window) -> tuple[str, str] | None:
+        """(schema, name) of what is called over a window."""
+        core = window.this
+        return _name(core.this if isinstance(core, exp.Filter) else core)
 
     def groups(self, select: exp.Select, *, within: bool = False) -> bool:
         """Whether an aggregate goes over the rows of a SELECT: called by itself, or (only, `within`) by a subquery."""
@@ -44,7 +49,7 @@ class Calls:
         while isinstance(core, exp.Filter | exp.WithinGroup):
             core = core.this
         name = _name(core)
-        return name if name in self._aggregates else None
+        return name if name in self._aggregates and not _is_windowed(core) else None
 
     def whole_aggregates(self, query: exp.Expr) -> Iterator[exp.Expr]:
         """The aggregate calls in a query, at any depth, each as a whole."""
@@ -71,7 +76,7 @@ class Calls:
             if keys_once and asked:
                 known -= asked
                 self._forget(select, asked)
-            for part in (*keys, *order):
+            for part in (*keys, *order, *named_windows.sorted_by(select)):
                 text = dialect.text(part.unnest())
                 if text in known:
                     part.pop()
@@ -113,6 +118,13 @@ def _name(node: exp.Expr) -> tuple[str, str] | None:
     if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Anonymous):
         return node.this.name, node.expression.name
     return None
+
+
+def _is_windowed(call: exp.Expr) -> bool:
+    """Whether a call is over a window, which does not group the rows."""
+    whole = call.parent if isinstance(call.parent, exp.Dot) else call
+    whole = _whole(whole)
+    return isinstance(whole.parent, exp.Window) and whole.arg_key == "this"
 
 
 def _whole(call: exp.Expr) -> exp.Expr:

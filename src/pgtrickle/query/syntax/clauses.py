@@ -41,6 +41,8 @@ _KNOWN: Mapping[type[exp.Expr], frozenset[str]] = {
     exp.Unnest: frozenset({"expressions", "alias", "offset", "joins"}),
     exp.Values: frozenset({"expressions", "alias", "joins", "order"}),
     exp.Where: frozenset({"this"}),
+    exp.Window: frozenset({"this", "partition_by", "order", "spec", "over"}),
+    exp.WindowSpec: frozenset({"kind", "start", "start_side", "end", "end_side", "exclude"}),
     exp.With: frozenset({"expressions", "recursive"}),
 }
 

@@ -96,6 +96,14 @@ class _Generator(PostgresGenerator):
     def pow_sql(self, expression: exp.Pow) -> str:
         return self.binary(expression, "^")
 
+    def windowspec_sql(self, expression: exp.WindowSpec) -> str:
+        if expression.args.get("end"):
+            return super().windowspec_sql(expression)
+        # a frame up to the current row, which sqlglot would write out
+        parts = [*(self.sql(expression, part) for part in ("kind", "start", "start_side")), "EXCLUDE"]
+        excluded = self.sql(expression, "exclude")
+        return " ".join([*parts, excluded] if excluded else parts[:-1])
+
     def not_sql(self, expression: exp.Not) -> str:
         # PostgreSQL puts parentheses around the operand of a real NOT; without them it was one operator.
         operand = expression.this

@@ -3,8 +3,8 @@
 `analyse/grouping_keys.py` says which expressions above the groups are keys, and which keys the others hold. The first
 are found by their place. For those within an expression the text tells where, and PostgreSQL which and how many: where
 the two do not agree, it is not known what the query means, and `UnknownKeyError` says so. Later steps go by marks
-alone. In a query within such an expression a key is a column and nothing else: `builder/split_grouping.py` finds it by
-its name there.
+alone. What a window is by, PostgreSQL keeps elsewhere: there the text must tell. In a query within such an expression a
+key is a column and nothing else: `builder/split_grouping.py` finds it by its name there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from sqlglot import exp
 
-from pgtrickle.query.syntax import dialect, grouping_sets, sublinks
+from pgtrickle.query.syntax import dialect, grouping_sets, named_windows, sublinks
 from pgtrickle.query.syntax.calls import Calls, sorted_by
 from pgtrickle.query.syntax.grouping_sets import UnknownKeyError
 from pgtrickle.query.syntax.resolved_keys import Above, Grouped
@@ -95,6 +95,8 @@ class _Marker:
         if above.key is not None:
             _set(sublinks.bare(part) if not isinstance(part, exp.Subquery) else part, above.key)
             return
+        for order in named_windows.orders(part):
+            self._order(order)
         self._name(part, above)
         places = [(node, self._texts[_text(node)]) for node in self._keys_in(part)]
         found = [(node, numbers & set(above.within)) for node, numbers in places]
@@ -105,9 +107,19 @@ class _Marker:
         if sorted(number for _, numbers in found for number in numbers) != list(above.within):
             raise UnknownKeyError("the keys of GROUP BY in an expression of it were not understood")
 
+    def _order(self, part: exp.Expr) -> None:
+        """Marks the keys in what a window is partitioned or ordered by, which is not in PostgreSQL's expression."""
+        named = [key for node in self._own(part) if grouping_sets.is_grouping(node) for key in node.expressions]
+        for node in (*self._keys_in(part), *named):
+            numbers = self._texts.get(_text(node), set())
+            if len(numbers) != 1:
+                raise UnknownKeyError("a window in it may be by two keys of GROUP BY")
+            _set(node, *numbers)
+
     def _name(self, part: exp.Expr, above: Above) -> None:
         """Marks the arguments of GROUPING(…)."""
-        calls = [node for node in self._own(part) if grouping_sets.is_grouping(node)]
+        elsewhere = {id(node) for order in named_windows.orders(part) for node in order.walk()}
+        calls = [node for node in self._own(part) if grouping_sets.is_grouping(node) and id(node) not in elsewhere]
         if [len(call.expressions) for call in calls] != [len(keys) for keys in above.named]:
             raise UnknownKeyError("GROUPING in it was not understood")
         for call, keys in zip(calls, above.named, strict=True):
@@ -121,6 +133,9 @@ class _Marker:
         if self._calls.aggregate(part) is not None or grouping_sets.is_grouping(part):
             return
         if isinstance(part, exp.Identifier | exp.DataType):  # which may have the text of a key
+            return
+        if isinstance(part, exp.Window):  # of what it is over, see `_order`
+            yield from self._keys_in(part.this)
             return
         if sublinks.is_value(part) and not isinstance(part, exp.Paren) and _text(part) in self._texts:
             yield part

@@ -13,13 +13,23 @@ from dataclasses import dataclass, field
 
 from pgtrickle.apply.run import run
 from pgtrickle.db import Connection
-from pgtrickle.physical.flow import KeepFirst, LandAggregate, LandResult, Physical, ReadResult, Stage
+from pgtrickle.physical.flow import (
+    KeepFirst,
+    LandAggregate,
+    Landing,
+    LandResult,
+    LandWindow,
+    Physical,
+    ReadResult,
+    Stage,
+)
 from pgtrickle.physical.lower_full import copy_of
 from pgtrickle.physical.window_parts import WindowPart
-from pgtrickle.postgres.statements import first_rows, state
+from pgtrickle.postgres.statements import first_rows, state, window_rows
 from pgtrickle.postgres.statements.first_rows import FirstRows
 from pgtrickle.postgres.statements.script import Scratch
 from pgtrickle.postgres.statements.state import StateMerge, StateTable
+from pgtrickle.postgres.statements.window_rows import WindowRows
 from pgtrickle.postgres.weighted import run_steps
 from pgtrickle.query.operators import Operator, Scan, Stateful, TopK
 from pgtrickle.refresh.connections import Connections
@@ -64,13 +74,15 @@ class StageRunner:
 
     def begin(self, physical: Physical) -> None:
         """Tells the evaluator what will be asked for."""
-        self.evaluator.expect([s.input for s in physical.stages if isinstance(s, LandAggregate | LandResult)])
+        self.evaluator.expect([s.input for s in physical.stages if isinstance(s, Landing)])
 
     def stage(self, stage: Stage) -> str | None:
         """Runs one stage; returns SQL of the result's rows, if it is the last."""
         match stage:
             case LandAggregate(number=number, input=flow, steps=steps):
                 self._merge(number, run_steps(self.evaluator.land(flow), steps))
+            case LandWindow(number=number, input=flow, steps=steps):
+                self._recompute_partitions(number, run_steps(self.evaluator.land(flow), steps))
             case KeepFirst(number=number, top=top):
                 self._keep_first(number, top)
             case LandResult(input=flow, steps=steps):
@@ -90,6 +102,14 @@ class StageRunner:
         else:
             below = self._from_below(kept.aggregate)
             self._keep(number, state.merge(kept, self.scratch.part(number), landed, below, self._after_window))
+
+    def _recompute_partitions(self, number: int, landed: str) -> None:
+        kept = self.prepared.states[number]
+        assert isinstance(kept, WindowRows)
+        if self.whole:
+            run(self.connections.writer, window_rows.rebuild(kept, landed))
+        else:
+            self._keep(number, window_rows.merge(kept, self.scratch.part(number), landed))
 
     def _keep_first(self, number: int, top: TopK) -> None:
         kept = self.prepared.states[number]
@@ -119,7 +139,12 @@ class StageRunner:
         if number not in self._unwritten:
             return kept.name
         scratch = self.scratch.part(number)
-        return state.merged_rows(kept, scratch) if isinstance(kept, StateTable) else first_rows.new_rows(scratch)
+        match kept:
+            case StateTable():
+                return state.merged_rows(kept, scratch)
+            case WindowRows():
+                return window_rows.merged_rows(kept, scratch)
+        return first_rows.new_rows(scratch)
 
     def _after_window(self, operator: Operator) -> str | None:
         """A source as it is after the window, where the reader's snapshot is in the middle of it."""
