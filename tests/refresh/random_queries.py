@@ -119,7 +119,7 @@ def queries(draw: st.DrawFn, tables: list[TableDefinition]) -> str:
 @st.composite
 def _queries(draw: st.DrawFn, tables: list[TableDefinition], depth: int) -> Relation:
     shapes = ["select", "select", "distinct", "aggregate", "aggregate"] + (
-        ["set", "set", "first", "first of each"] if depth else []
+        ["set", "set", "first", "first of each", "windows"] if depth else []
     )
     shape = draw(st.sampled_from(shapes))
     if shape == "first":
@@ -131,6 +131,8 @@ def _queries(draw: st.DrawFn, tables: list[TableDefinition], depth: int) -> Rela
         rows = draw(_queries(tables, depth - 1))
         parts = ["o0", *(f"{name} {draw(st.sampled_from(('', 'DESC')))}" for name in list(rows.columns)[1:])]
         return Relation(f"SELECT DISTINCT ON (o0) * FROM ({rows.sql}) e ORDER BY {', '.join(parts)}", rows.columns)
+    if shape == "windows":
+        return draw(_windows(draw(_queries(tables, depth - 1))))
     if shape == "set":
         left, right = draw(_queries(tables, depth - 1)), draw(_queries(tables, depth - 1))
         shared = [(a, b) for a in left.columns for b in right.columns if left.columns[a] == right.columns[b]][:2]
@@ -322,6 +324,48 @@ def _select(
         outputs.append(f"{call} AS o{len(outputs)}")
         kinds[f"o{len(kinds)}"] = kind
     return Relation(f"SELECT {'DISTINCT ' if distinct else ''}{', '.join(outputs)} {rest}", kinds)
+
+
+@st.composite
+def _windows(draw: st.DrawFn, rows: Relation) -> Relation:
+    """A row beside what one or two windows make of it, or only some of these rows. Which rows tie does not matter."""
+    kinds, calls = dict(rows.columns), []
+    for _ in range(draw(st.integers(1, 2))):
+        by, ordered = (draw(st.lists(st.sampled_from(list(rows.columns)), max_size=2, unique=True)) for _ in "12")
+        name = draw(st.sampled_from(list(rows.columns)))
+        number = rows.columns[name] in ("int", "numeric")
+        call, kind = draw(
+            st.sampled_from(
+                [
+                    ("rank()", "big"),
+                    ("dense_rank()", "big"),
+                    ("row_number()", "big"),
+                    ("count(*)", "big"),
+                    (f"count({name})", "big"),
+                    *([(f"max({name})", rows.columns[name])] if number else []),
+                ]
+            )
+        )
+        if call == "row_number()":  # so that only rows tie that are alike
+            ordered = [*ordered, *(column for column in rows.columns if column not in ordered)]
+        frames = ("", "", "RANGE CURRENT ROW", "GROUPS BETWEEN 1 PRECEDING AND 1 FOLLOWING")
+        frame = draw(st.sampled_from(frames)) if ordered and not call.endswith("()") else ""
+        over = " ".join(
+            filter(
+                None,
+                (
+                    f"PARTITION BY {', '.join(by)}" if by else "",
+                    f"ORDER BY {', '.join(ordered)}" if ordered else "",
+                    frame,
+                ),
+            )
+        )
+        calls.append(f"{call} OVER ({over}) AS o{len(kinds)}")
+        kinds[f"o{len(kinds)}"] = kind
+    windowed = f"SELECT {', '.join([*rows.columns, *calls])} FROM ({rows.sql}) w"
+    if draw(st.booleans()):
+        return Relation(windowed, kinds)
+    return Relation(f"SELECT * FROM ({windowed}) v WHERE o{len(kinds) - 1} <= {draw(st.integers(1, 3))}", kinds)
 
 
 @st.composite
