@@ -40,6 +40,11 @@ def paths() -> list[Path]:
     return sorted(ROOT.glob("*/*.steps"))
 
 
+def interpreted() -> list[Path]:
+    """Those whose expressions the interpreter knows; in `special/` are some that only PostgreSQL evaluates."""
+    return [path for path in paths() if path.parent.name != "special"]
+
+
 def name(path: Path) -> str:
     """A short name for a test id: `joins/self_join`."""
     return f"{path.parent.name}/{path.stem}"

@@ -16,7 +16,7 @@ from pgtrickle.query.compile import compile_query
 from pgtrickle.query.operators import Operator, walk
 from tests.delta.interpreter import Moment, TableWindow, ZSet, add, evaluate
 from tests.steps.parser import Step, StepFile, read
-from tests.steps.runner import name, paths, run
+from tests.steps.runner import interpreted, name, run
 from tests.steps.sources import Sources
 
 
@@ -75,6 +75,6 @@ class Interpreter:
             self.sources.drop()
 
 
-@pytest.mark.parametrize("path", paths(), ids=name)
+@pytest.mark.parametrize("path", interpreted(), ids=name)
 def test_interpreter(path: Path, steps_connection: psycopg.Connection[Any]) -> None:
     run(read(path), Interpreter(steps_connection))

@@ -32,6 +32,7 @@ from pgtrickle.query.operators import (
     Window,
     walk,
 )
+from pgtrickle.query.syntax.special_calls import SpecialCall
 
 
 class Representation(Enum):
@@ -77,6 +78,7 @@ _SHOWING = frozenset(
 #: What gives identical results for equal arguments.
 _EVEN = frozenset({"round", "trunc", "floor", "ceil", "ceiling", "sign", "min_scale", "trim_scale", "width_bucket"})
 _PASSING = frozenset({"coalesce", "nullif", "greatest", "least"})
+_OF_TEXT = frozenset({"NORMALIZE", "SUBSTRING", "TRIM"})
 _MATCHING = (exp.Like, exp.ILike, exp.RegexpLike, exp.RegexpILike, exp.SimilarTo)
 
 
@@ -227,6 +229,8 @@ def look_of(node: exp.Expr, known: Mapping[str, Representation]) -> Representati
     match node:
         case exp.Cast():
             return _cast(node, look)
+        case SpecialCall():
+            return look if node.name in _OF_TEXT else Representation.SHOWN
         case exp.Extract():
             shows = look is Representation.INTERVAL and node.this.name.upper() != "EPOCH"
             return Representation.SHOWN if shows else None
@@ -246,7 +250,7 @@ def look_of(node: exp.Expr, known: Mapping[str, Representation]) -> Representati
             return (
                 Representation.SHOWN if isinstance(node.expression, exp.Anonymous) else look
             )  # of a user: it may do anything
-    if isinstance(node, _MATCHING):
+    if isinstance(node, _MATCHING) or (isinstance(node, exp.Is) and isinstance(node.expression, exp.Var | exp.JSON)):
         return Representation.SHOWN if look is Representation.TEXT else None
     is_truth = isinstance(node, exp.Predicate | exp.Connector | exp.Not | exp.Is)
     return None if is_truth else look

@@ -62,10 +62,11 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class InlinedView:
-    """A view among the sources; its body takes its place."""
+    """A view among the sources; its body takes its place. `columns` are its own names of them."""
 
     table: Table
     body: Body
+    columns: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ become QueryError with the position in the user's text. What only FULL refresh c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
 import psycopg
@@ -211,17 +211,21 @@ class _Reader:
                     relations[oid] = row
                     continue
                 nested, nested_facts = self._body(oid)
-                views[oid] = InlinedView(Table(oid, schema, name), nested)
+                names = tuple(column.name for column in self._place.attributes(oid))
+                views[oid] = InlinedView(Table(oid, schema, name), nested, names)
                 self._check_view(views[oid], nested_facts)
                 all_facts.append(nested_facts)
                 pending |= nested_facts.relations - {oid}
             pending -= views.keys() | relations.keys()
         used, constraints = self._depended_on([view, *views])
         named, _ = self._depended_on([view])
-        sources = tuple(self._source(row, used, direct) for row in relations.values())
+        whole = frozenset[int]().union(*(each.whole_rows for each in all_facts)) & relations.keys()
+        sources = tuple(self._source(row, used, direct, whole) for row in relations.values())
         called = self._functions(all_facts)
         secured = [row[0] for row in relations.values() if row[6] and (row[7] or row[0] not in direct)]
-        objects = reached(self._place, [view, *views], secured, [each.oid for each in called if not each.builtin])
+        objects = reached(
+            self._place, [view, *views], secured, [each.oid for each in called if not each.builtin], sorted(whole)
+        )
         return Analysis(
             sql=self._sql,
             body=body,
@@ -300,7 +304,9 @@ class _Reader:
                 constraints.add(oid)
         return used, tuple(sorted(constraints))
 
-    def _source(self, row: tuple[Any, ...], used: dict[int, set[int]], direct: frozenset[int]) -> SourceRelation:
+    def _source(
+        self, row: tuple[Any, ...], used: dict[int, set[int]], direct: frozenset[int], whole: Collection[int]
+    ) -> SourceRelation:
         oid, schema, name, kind, _, system, secured, secured_for_us, readable, primary_key, children = row
         table = Table(oid, schema, name)
         at = locate_name(self._sql, name)
@@ -316,8 +322,9 @@ class _Reader:
         elif not readable:
             self._reasons.append(gaps.NOT_READABLE.refuse(str(table), at=at))
         attributes = self._place.attributes(oid)
+        read = used.get(oid, ()) if oid not in whole else (attribute.number for attribute in attributes)
         return SourceRelation(
-            table, kind, attributes, frozenset(used.get(oid, ())), tuple(children), bool(system), tuple(primary_key)
+            table, kind, attributes, frozenset(read), tuple(children), bool(system), tuple(primary_key)
         )
 
     def _functions(self, facts: list[rule_facts.RuleFacts]) -> tuple[Function, ...]:

@@ -20,6 +20,7 @@ WITH RECURSIVE reach(classid, objid, objsubid) AS (
     WHERE r.ev_class = ANY (%(views)s::oid[]) AND r.rulename = '_RETURN'
     UNION SELECT 'pg_policy'::regclass, p.oid, 0 FROM pg_policy AS p WHERE p.polrelid = ANY (%(secured)s::oid[])
     UNION SELECT 'pg_proc'::regclass, f, 0 FROM unnest(%(functions)s::oid[]) AS f
+    UNION SELECT 'pg_type'::regclass, c.reltype, 0 FROM pg_class AS c WHERE c.oid = ANY (%(whole)s::oid[])
     UNION
     SELECT n.* FROM reach AS r CROSS JOIN LATERAL (
         SELECT d.refclassid, d.refobjid, d.refobjsubid FROM pg_depend AS d
@@ -65,9 +66,15 @@ ORDER BY classid, objid, objsubid
 
 
 def reached(
-    place: ScratchView, views: Iterable[int], secured: Iterable[int], functions: Iterable[int]
+    place: ScratchView,
+    views: Iterable[int],
+    secured: Iterable[int],
+    functions: Iterable[int],
+    whole: Iterable[int],
 ) -> tuple[tuple[int, int, int], ...]:
     """The objects below these views (the query's own among them), as pg_depend addresses them: catalog, object, part.
-    `secured` are tables whose policies apply, `functions` those that are called."""
-    rows = place.rows(_REACHED, {"views": list(views), "secured": list(secured), "functions": list(functions)})
+    `secured` are tables whose policies apply, `functions` those that are called, `whole` tables whose rows are read as
+    values of their type, of which no dependency is on record."""
+    given = {"views": views, "secured": secured, "functions": functions, "whole": whole}
+    rows = place.rows(_REACHED, {name: list(oids) for name, oids in given.items()})
     return tuple((int(classid), int(objid), int(part)) for classid, objid, part in rows)

@@ -9,6 +9,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from pgtrickle.query.analyse import node_text
+from pgtrickle.query.analyse.node_text import Node, Value
+
 _FUNCTION = re.compile(r":(?:funcid|opfuncid|aggfnoid|winfnoid) (\d+)")
 _OPERATOR = re.compile(r":opno (\d+)")
 _LEVEL = re.compile(r":varlevelsup ([1-9]\d*)")
@@ -19,6 +22,7 @@ _NEXT_VALUE = re.compile(r"\{NEXTVALUEEXPR ")
 _CATALOG_NAME_TYPE = re.compile(r":(?:vartype|resulttype|consttype|funcresulttype|paramtype) (\d+)")
 _CONSTANT = re.compile(r"\{CONST :consttype (\d+) [^{}]*?:constvalue (\d+ \[[^\]]*\])")
 _SYSTEM_COLUMN = re.compile(r":varattno -\d")
+_WHOLE_ROW = re.compile(r"\{VAR :varno \d+ :varattno 0 ")
 _TEXT_CONVERSION = re.compile(r"\{COERCEVIAIO ")
 
 #: In the order of SQLValueFunctionOp.
@@ -48,7 +52,7 @@ _NAMED_OBJECT_TYPES = frozenset({24, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4
 class RuleFacts:
     """What one rule mentions: relations and functions and operators by oid, state-reading constructs by name; `levels`
     say of each column of a query around how many queries further out that is; `named` are its constants that stand for
-    objects of the catalog, as they are stored."""
+    objects of the catalog, as they are stored; `whole_rows` the relations of which a row is read as one value."""
 
     relations: frozenset[int]
     functions: frozenset[int]
@@ -58,6 +62,7 @@ class RuleFacts:
     stateful: tuple[str, ...]
     named: frozenset[str]
     system_columns: bool
+    whole_rows: frozenset[int]
 
 
 def read(tree: str) -> RuleFacts:
@@ -76,7 +81,29 @@ def read(tree: str) -> RuleFacts:
         stateful=tuple(dict.fromkeys(stateful)),
         named=frozenset(value for type_, value in _CONSTANT.findall(tree) if int(type_) in _NAMED_OBJECT_TYPES),
         system_columns=_SYSTEM_COLUMN.search(tree) is not None,
+        whole_rows=_whole_rows(tree),
     )
+
+
+def _whole_rows(tree: str) -> frozenset[int]:
+    if not _WHOLE_ROW.search(tree):
+        return frozenset()
+    found: set[int] = set()
+
+    def visit(value: Value, around: tuple[list[Node], ...]) -> None:
+        if isinstance(value, tuple):
+            for part in value:
+                visit(part, around)
+        if not isinstance(value, Node):
+            return
+        if value.kind == "VAR" and value.number("varattno") == 0:
+            found.add(around[-1 - value.number("varlevelsup")][value.number("varno") - 1].number("relid"))
+        inside = (*around, value.nodes("rtable")) if value.kind == "QUERY" else around
+        for part in value.fields.values():
+            visit(part, inside)
+
+    visit(node_text.parse(tree), ())
+    return frozenset(found) - {0}
 
 
 def _oids(pattern: re.Pattern[str], tree: str) -> frozenset[int]:

@@ -35,7 +35,7 @@ from pgtrickle.query.builder.with_queries import Names, names_in
 from pgtrickle.query.expression import reference
 from pgtrickle.query.operators import Operator
 from pgtrickle.query.rewrite import rewrite
-from pgtrickle.query.syntax import dialect, grouping_sets, mark_grouping_keys, named_windows, sublinks
+from pgtrickle.query.syntax import dialect, grouping_sets, mark_grouping_keys, named_windows, sublinks, whole_rows
 from pgtrickle.query.syntax.inline_ctes import inlined
 from pgtrickle.query.syntax.values_as_union import as_union
 
@@ -79,7 +79,7 @@ class _Builder:
             mark_grouping_keys.mark(written, body.grouped, self._context.calls)
         except grouping_sets.UnknownKeyError as what:
             raise self._context.refuse(gaps.GROUPING_KEYS, str(what), "grouping sets", "rollup", "cube") from what
-        parsed = as_union(sublinks.spelled_out(written))
+        parsed = as_union(sublinks.spelled_out(whole_rows.spelled_out(written, self._relations.columns_of)))
         rows = self.query(inlined(parsed), {})
         # Checked last: a refusal of the query's shape says more than this.
         if not self._context.calls.are(body.aggregates, parsed):

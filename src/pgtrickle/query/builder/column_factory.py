@@ -60,9 +60,10 @@ class ColumnFactory:
         names = ", ".join(f"x{place}" for place in range(width))
         return list(self._describe(f"SELECT f.* FROM ({rows}) AS i CROSS JOIN LATERAL {call.sql} AS f({names})"))
 
-    def types_of_constant(self, sql: str) -> list[PgType]:
-        """The types of the columns of a FROM item that reads no table."""
-        return list(self._describe(f"SELECT f.* FROM {sql} AS f"))
+    def types_of_constant(self, sql: str, width: int) -> list[PgType]:
+        """The types of the columns, at least `width`, of a FROM item that reads no table."""
+        names = ", ".join(f"x{place}" for place in range(width))
+        return list(self._describe(f"SELECT f.* FROM {sql} AS f({names})"))
 
     def extend(self, operator: Operator, items: Sequence[tuple[Expr, str]]) -> tuple[Operator, list[str]]:
         """`operator` with what is not a column of it yet computed, and the column of each (expression, label)."""

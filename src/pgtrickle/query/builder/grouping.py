@@ -11,7 +11,8 @@ from pgtrickle.model import Column, Expr
 from pgtrickle.query.builder.column_factory import ColumnFactory
 from pgtrickle.query.expression import column_node, from_node, reference, tree_columns
 from pgtrickle.query.operators import Aggregate, AggregateCall, Operator
-from pgtrickle.query.syntax import dialect, grouping_sets
+from pgtrickle.query.syntax import dialect, grouping_sets, whole_rows
+from pgtrickle.query.syntax.special_calls import SpecialCall
 
 #: Aggregates that skip NULLs and have one argument at most, so that FILTER is a CASE in their argument.
 _SKIP_NULLS = frozenset({"count", "sum", "avg", "min", "max"})
@@ -63,7 +64,7 @@ class Grouping:
 
     def functions(self) -> list[str]:
         """The functions of the calls that were found."""
-        return [call.function for _, call in self._calls.values() if call.plain or not call.whole.find(exp.Order)]
+        return [call.function for _, call in self._calls.values() if call.plain or not _is_ordered(call.whole)]
 
     def _rewrite(self, node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.Identifier | exp.Paren | exp.Ordered):  # which may have the text of a key
@@ -132,19 +133,31 @@ class Grouping:
         return Aggregate(outputs, operator, keys, made)
 
 
+def _is_of_no_column_type(argument: exp.Expr) -> bool:
+    """Whether it could be a row of a subquery, which no column can hold."""
+    return isinstance(argument.unnest(), exp.Query | exp.Case) and any(
+        map(whole_rows.is_whole_row, argument.find_all(exp.Column))
+    )
+
+
+def _is_ordered(call: exp.Expr) -> bool:
+    special = call.find(SpecialCall)
+    return call.find(exp.Order) is not None or (special is not None and special.is_ordered)
+
+
 def _take_apart(node: exp.Expr, function: str) -> _Call:
     condition = node.expression.this if isinstance(node, exp.Filter) else None
     core = node.this if isinstance(node, exp.Filter) else node
     call = core.expression if isinstance(core, exp.Dot) else core
     arguments = [] if isinstance(core, exp.WithinGroup) else call.expressions
-    plain = not isinstance(core, exp.WithinGroup) and not any(
+    plain = not isinstance(core, exp.WithinGroup | SpecialCall) and not any(
         isinstance(argument, exp.Distinct | exp.Order | exp.Variadic) for argument in arguments
     )
     if condition is not None and plain and function in _SKIP_NULLS:
         value = exp.Literal.number(1) if isinstance(arguments[0], exp.Star) else arguments[0].copy()
         only_if = exp.Case(ifs=[exp.If(this=condition.copy(), true=value)])
         return _Call(function, True, from_node(only_if), node, call)
-    plain = plain and condition is None
+    plain = plain and condition is None and not any(map(_is_of_no_column_type, arguments))
     if plain and len(arguments) == 1 and not isinstance(arguments[0], exp.Star):
         return _Call(function, True, from_node(arguments[0]), node, core)
     return _Call(function, plain, None, node, core)

@@ -50,6 +50,13 @@ class Relations:
         scan = Scan(columns, source.table, attributes)
         return BuiltQuery(scan, tuple(zip(attributes, scan.names, strict=True)))
 
+    def columns_of(self, schema: str, name: str) -> tuple[str, ...] | None:
+        """The names of the columns of a table or view."""
+        source = self._sources.get((schema, name))
+        if isinstance(source, SourceRelation):
+            return tuple(attribute.name for attribute in source.attributes)
+        return None if source is None else source.columns
+
     def _view(self, view: InlinedView) -> BuiltQuery:
         with self._context.within_view(view.table):
             return self._queries.body(view.body)

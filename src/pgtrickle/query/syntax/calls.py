@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Set
 from sqlglot import exp
 
 from pgtrickle.query.syntax import dialect, grouping_sets, named_windows, query_levels, sublinks
+from pgtrickle.query.syntax.special_calls import JSON_AGGREGATES, SpecialCall
 
 GATHER = ("pg_catalog", "array_agg")
 """The aggregate that gathers the values of a scalar subquery; the user need not have written it."""
@@ -16,7 +17,7 @@ class Calls:
     """Knows the functions of one query, as PostgreSQL resolved them: (schema, name) of each."""
 
     def __init__(self, aggregates: Iterable[tuple[str, str]], set_returning: Iterable[tuple[str, str]]) -> None:
-        self._aggregates = frozenset(aggregates)
+        self._aggregates = frozenset(aggregates) | {("pg_catalog", name) for name in JSON_AGGREGATES}
         self._set_returning = frozenset(set_returning)
 
     def returns_set(self, node: exp.Expr) -> bool:
@@ -106,7 +107,7 @@ def sorted_by(select: exp.Select) -> list[exp.Expr]:
 def function_name(node: exp.Expr) -> str:
     """A function call's bare name."""
     call = node.expression if isinstance(node, exp.Dot) else node
-    return call.name if isinstance(call, exp.Anonymous) else type(call).__name__.lower()
+    return call.name if isinstance(call, exp.Anonymous | SpecialCall) else type(call).__name__.lower()
 
 
 def _name(node: exp.Expr) -> tuple[str, str] | None:
@@ -115,6 +116,8 @@ def _name(node: exp.Expr) -> tuple[str, str] | None:
         return None if isinstance(node.parent, exp.Dot) else ("pg_catalog", node.name)
     if isinstance(node, exp.Unnest):
         return "pg_catalog", "unnest"
+    if isinstance(node, SpecialCall):
+        return "pg_catalog", node.name
     if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Anonymous):
         return node.this.name, node.expression.name
     return None

@@ -18,18 +18,36 @@ from sqlglot.generators.postgres import PostgresGenerator
 from sqlglot.parsers.postgres import PostgresParser
 
 from pgtrickle.query import compile_limits
-from pgtrickle.query.syntax import operator_syntax
+from pgtrickle.query.syntax import operator_syntax, special_calls
+from pgtrickle.query.syntax.special_calls import SpecialCall
 
 USING_ALIAS = "using_alias"
 """The part of a join that has the name after USING (…) AS, which sqlglot does not know."""
 
-_SPECIAL_SYNTAX = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM")
+_SPECIAL_SYNTAX = ("CAST", "EXTRACT", "OVERLAY", "POSITION")
+
+
+_FORMS = ("NFC", "NFD", "NFKC", "NFKD")
+_PREDICATES = {
+    "DOCUMENT": ("DOCUMENT",),
+    "NORMALIZED": ("NORMALIZED",),
+    **{form: (form, "NORMALIZED") for form in _FORMS},
+}
+"""What follows IS, by its first word."""
+
+
+class UnknownSyntaxError(ValueError):
+    """sqlglot does not know this syntax."""
 
 
 class Prefix(exp.Unary):
     """OPERATOR(…) before its only operand."""
 
     arg_types: ClassVar = {"this": True, "operator": True}
+
+
+class AtLocal(exp.Unary):
+    """A time in the session's time zone."""
 
 
 class _Parser(PostgresParser):
@@ -47,14 +65,42 @@ class _Parser(PostgresParser):
     ) -> exp.Expr | None:
         # "substring"(a, 1) is an ordinary call, unlike SUBSTRING(a FROM 1).
         quoted = self._curr is not None and self._curr.token_type == TokenType.IDENTIFIER
+        if not quoted and self._curr and self._curr.text in special_calls.NAMES and self._is_called():
+            return self._parse_window(self._parse_special_call())
         return super()._parse_function_call(functions, anonymous or quoted, optional_parens, any_token)
+
+    def _is_called(self) -> bool:
+        return bool(self._next and self._next.token_type == TokenType.L_PAREN)
+
+    def _parse_special_call(self) -> SpecialCall:
+        reader = special_calls.Reader(self.sql, self._tokens, self._parse_operand_at)
+        call, after = reader.read(self._index)
+        self._advance(after - self._index)
+        return call
+
+    def _parse_operand_at(self, place: int, of_definition: bool) -> tuple[exp.Expr, int]:
+        self._advance(place - self._index)
+        operand = self._parse_bitwise() if of_definition else self._parse_disjunction()  # NOT NULL may follow
+        if operand is None:
+            raise UnknownSyntaxError("an operand was expected")
+        return operand, int(self._index)
 
     def _values_to_select(self, values: exp.Values) -> exp.Values:  # type: ignore[override]
         return values  # as it is, in WITH and beside UNION: SELECT * of it, which sqlglot makes, is another text
 
     def _parse_null(self) -> exp.Expr | None:
-        # IS UNKNOWN, said of booleans, which sqlglot takes for IS NULL
-        return exp.Var(this="UNKNOWN") if self._match(TokenType.UNKNOWN) else super()._parse_null()
+        # What may follow IS: UNKNOWN, said of booleans, which sqlglot takes for IS NULL, and what it does not know
+        if self._match(TokenType.UNKNOWN):
+            return exp.Var(this="UNKNOWN")
+        words = _PREDICATES.get(self._curr.text if self._curr else "", ())
+        if words and self._prev and self._prev.text in ("IS", "NOT") and self._match_text_seq(*words):
+            return exp.Var(this=" ".join(words))
+        return super()._parse_null()
+
+    def _parse_at_time_zone(self, this: exp.Expr | None) -> exp.Expr | None:
+        if self._match_text_seq("AT", "LOCAL"):
+            return self.expression(AtLocal(this=this))
+        return super()._parse_at_time_zone(this)
 
     def _parse_unary(self) -> exp.Expr | None:
         if not self._match_pair(TokenType.OPERATOR, TokenType.L_PAREN):
@@ -119,6 +165,8 @@ class _Generator(PostgresGenerator):
 _Generator.TRANSFORMS = {
     **{node: transform for node, transform in PostgresGenerator.TRANSFORMS.items() if node is not exp.Pow},
     Prefix: lambda self, node: f"OPERATOR({node.args['operator']}) {self.sql(node, 'this')}",
+    AtLocal: lambda self, node: f"{self.sql(node, 'this')} AT LOCAL",
+    SpecialCall: lambda self, node: node.written(self.sql),
 }
 
 
@@ -129,22 +177,31 @@ class ViewText(Postgres):
     Generator = _Generator
 
 
-class UnknownSyntaxError(ValueError):
-    """sqlglot does not know this syntax."""
-
-
 def parse(sql: str) -> exp.Expr:
     """The syntax tree of one query."""
     compile_limits.check_time()
     try:
-        tree: exp.Expr = sqlglot.parse_one(operator_syntax.spelled_out(sql), dialect=ViewText)
-    except SqlglotError as error:
+        tree: exp.Expr = sqlglot.parse_one(special_calls.hidden(operator_syntax.spelled_out(sql)), dialect=ViewText)
+    except (SqlglotError, ValueError) as error:
         raise UnknownSyntaxError("part of its syntax is not known") from error
     for node in tree.find_all(exp.Collate):
         node.set("expression", exp.Var(this=text(node.expression)))  # sqlglot takes a collation's name for a column
+    for column in list(tree.find_all(exp.Column)):
+        if isinstance(column.this, exp.Filter | exp.WithinGroup):
+            column.replace(_of_schema(column))
     for argument in tree.find_all(exp.Kwarg):
         argument.set("this", exp.Var(this=text(argument.this)))  # and an argument's
     return tree
+
+
+def _of_schema(column: exp.Column) -> exp.Expr:
+    """s.f(x) WITHIN GROUP (…), which sqlglot takes for a column of s."""
+    whole: exp.Expr = column.this
+    call = whole
+    while isinstance(call, exp.Filter | exp.WithinGroup):
+        call = call.this
+    call.replace(exp.Dot(this=column.args["table"], expression=call.copy()))
+    return whole
 
 
 def parse_expression(sql: str) -> exp.Expr:

@@ -67,6 +67,20 @@ def aliases(select: exp.Select) -> set[str]:
     return found
 
 
+def item(select: exp.Select, alias: str) -> exp.Expr | None:
+    """What has this name in the FROM of a SELECT, unless that are joins in parentheses."""
+    items = [each for each, _ in _items(select)]
+    while items:
+        found = items.pop()
+        items += [join.this for join in found.args.get("joins") or []]
+        if found.alias_or_name == alias:
+            is_query = isinstance(found.this, exp.Query) and not isinstance(found.this, exp.Subquery)
+            return found if is_query or isinstance(found, exp.Table | exp.Lateral) else None
+        if isinstance(found, exp.Subquery) and not found.alias_or_name:
+            items.append(found.this)
+    return None
+
+
 def _merged(select: exp.Select) -> set[str]:
     """The columns that USING merges in the FROM of a SELECT."""
     found: set[str] = set()
