@@ -33,6 +33,7 @@ from pgtrickle.postgres.statements.script import Scratch
 from pgtrickle.query.analyse.fingerprint import fingerprint, same_names, still_holds
 from pgtrickle.query.analyse.table_copies import NotCopied
 from pgtrickle.refresh import gather_facts as ask
+from pgtrickle.refresh.clock import ClockMoves, moves, settings_at
 from pgtrickle.refresh.decide import Action, Circumstances, Decision, SourceChanges, decide
 from pgtrickle.refresh.definition import reshape
 from pgtrickle.refresh.definition.binding import compile_bound
@@ -70,6 +71,9 @@ class TableRefresh(RefreshRecord):
     group: RefreshGroup | None = None
     runner: StageRunner | None = None
     scratch: Scratch = field(default_factory=merge.unique_names)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """What its query is evaluated under: what is stored with the table, and the time if it reads the clock."""
+    clock: ClockMoves = ClockMoves()
     failure: tuple[Error, Kind] | None = None
     """Of a member of a group: recorded once the group's transaction is over, which may have the row to record it in."""
 
@@ -261,12 +265,17 @@ class TableRefresh(RefreshRecord):
                 db.execute(reader, f"SET TRANSACTION SNAPSHOT '{self.tick.exported}'")
                 moment = self.tick.moment
             failpoints.reach("snapshot-taken")
-            yield moment
+            yield self.owner.timed(moment)
 
     def _refresh(
         self, stream: StreamTable, prepared: Prepared, pending: dict[int, Pending], window: Window, moment: Moment
     ) -> RefreshResult:
         changes = {oid: found.changes for oid, found in pending.items()}
+        self.settings = prepared.settings
+        if prepared.reads_clock:
+            self.settings = settings_at(prepared.settings, moment.at, stream.data_timestamp)
+            self.clock = self._clock(stream, prepared)
+            changes |= dict.fromkeys(self.clock.moved, 1)
         facts = self._facts(prepared, changes) if any(changes.values()) else TableFactsMap({}, changes)
         truncated = frozenset(oid for oid, found in pending.items() if found.truncated)
         self.decision = decision = decide(self._circumstances(stream, prepared, facts, truncated))
@@ -278,6 +287,13 @@ class TableRefresh(RefreshRecord):
             return self.nothing(recorder, decision, window, moment)
         staging_tables.drop_orphans(self.connections.aside, self.pgt_id)
         return self._work(stream, prepared, decision, facts, window, moment)
+
+    def _clock(self, stream: StreamTable, prepared: Prepared) -> ClockMoves:
+        """What the clock has moved since the last refresh, if that is of account."""
+        if prepared.compiled.tree is None or not stream.is_populated:
+            return ClockMoves()
+        db.use_settings(self.connections.reader, self.settings)
+        return moves(self.connections.reader, prepared.tree)
 
     def _upstream(self, prepared: Prepared) -> Upstream:
         """Where a full refresh reads stream tables. In a tick they are newer than the snapshot, and there is no one
@@ -317,6 +333,7 @@ class TableRefresh(RefreshRecord):
             full=self.full,
             max_change_ratio=self.owner.settings.differential_max_change_ratio,
             sources=sources,
+            clock=self.clock.reason,
             unfilled=self._unfilled(prepared),
             by_service=self.initiated_by == "SCHEDULER",
             last_full_ms=stream.last_full_ms if many else None,
@@ -343,7 +360,7 @@ class TableRefresh(RefreshRecord):
         moment: Moment,
     ) -> RefreshResult:
         """Spark, then the one transaction."""
-        self.connections.use_settings(prepared.settings)
+        self.connections.use_settings(self.settings)
         facts = facts if facts.tables else self._facts(prepared, facts.changes)
         whole = decision.action is not Action.DIFFERENTIAL
         if whole and self.group is not None and self._reshape_for_readers(stream, prepared):
@@ -369,7 +386,7 @@ class TableRefresh(RefreshRecord):
         self.refresh_id = record.start_refresh(self.connections.aside, self.pgt_id, initiated_by=self.initiated_by)
         try:
             with writer.transaction():
-                db.use_settings(writer, prepared.settings)
+                db.use_settings(writer, self.settings)
                 relation = runner.run(physical)
                 if upstream is not AS_THEY_ARE:
                     self._require_as_seen(prepared)
@@ -378,9 +395,12 @@ class TableRefresh(RefreshRecord):
                 self.lap("apply")
                 until = self.group.until() if whole and self.group and prepared.upstream else None
                 upstream_frontier = until if whole else window.end_beyond
-                changes = sum(facts.changes.values())
+                changes = sum(count for oid, count in facts.changes.items() if oid not in self.clock.moved)
+                if not (whole or changes or applied.inserted or applied.deleted):
+                    decision = Decision(Action.NO_DATA, f"{decision.reason}, and no row with it")
                 result = self.finish(writer, decision, applied, changes, moment, upstream_frontier)
-                notify(writer, stream, result)
+                if result.action is not Action.NO_DATA:
+                    notify(writer, stream, result)
                 failpoints.reach("before-commit")
                 if self.group is None:
                     self.owner.hold_fence(writer)
@@ -426,7 +446,7 @@ class TableRefresh(RefreshRecord):
         """The sources with changes before the snapshot, and those with some after it."""
         late = {oid: found.changes for oid, found in window.pending(WindowPart.LATE).items()}
         early = (oid for oid, count in facts.changes.items() if count > late.get(oid, 0))
-        return Changed(frozenset(early), frozenset(oid for oid, count in late.items() if count))
+        return Changed(frozenset(early), frozenset(oid for oid, count in late.items() if count), self.clock.unknown)
 
     def _runner(
         self,
@@ -438,16 +458,16 @@ class TableRefresh(RefreshRecord):
         whole: bool,
         small: bool,
     ) -> StageRunner:
-        evaluator = self._evaluator(prepared, window, small=small)
+        evaluator = self._evaluator(window, small=small)
         return StageRunner(prepared, self.connections, evaluator, window, self.scratch, whole, late, upstream.copies)
 
-    def _evaluator(self, prepared: Prepared, window: Window, *, small: bool) -> Evaluator:
+    def _evaluator(self, window: Window, *, small: bool) -> Evaluator:
         if self.owner.without_spark:
             return OnPostgres(self.scratch, self.connections, window)
         from pgtrickle.refresh.evaluate.on_spark import OnSpark
         from pgtrickle.spark.worker import Snapshot
 
-        snapshot = Snapshot.export(self.owner.dsn, self.connections.reader, prepared.settings)
+        snapshot = Snapshot.export(self.owner.dsn, self.connections.reader, self.settings)
         session = self.owner.session()
         return OnSpark(self.pgt_id, self.scratch, self.connections, window, session, snapshot, small)
 

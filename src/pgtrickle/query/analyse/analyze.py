@@ -233,6 +233,7 @@ class _Reader:
             reasons=tuple(self._reasons),
             objects=objects,
             named_columns=frozenset((oid, number) for oid, numbers in named.items() for number in numbers),
+            reads_clock=any(each.reads_clock for each in all_facts),
         )
 
     def _body(self, view: int) -> tuple[Body, rule_facts.RuleFacts]:

@@ -39,6 +39,9 @@ _VALUE_FUNCTIONS = (
     "CURRENT_CATALOG",
     "CURRENT_SCHEMA",
 )
+_OF_CLOCK = frozenset(_VALUE_FUNCTIONS[:9])
+CLOCK_FUNCTIONS = frozenset({1299, 2647, 1386, 2059})
+"""now(), transaction_timestamp(), and age() since today, of both kinds of timestamps."""
 #: regproc, regprocedure, regoper, regoperator, regclass, regtype, regconfig, regdictionary, regnamespace, regrole,
 #: regcollation: their text form is looked up in the catalog.
 _NAMED_OBJECT_TYPES = frozenset({24, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4089, 4096, 4191})
@@ -58,24 +61,28 @@ class RuleFacts:
     stateful: tuple[str, ...]
     named: frozenset[str]
     system_columns: bool
+    reads_clock: bool
 
 
 def read(tree: str) -> RuleFacts:
     """The facts of a rule's node tree."""
-    stateful = [_VALUE_FUNCTIONS[int(op)] for op in _VALUE_FUNCTION.findall(tree)]
+    values = [_VALUE_FUNCTIONS[int(op)] for op in _VALUE_FUNCTION.findall(tree)]
+    stateful = [name for name in values if name not in _OF_CLOCK]
+    functions = _oids(_FUNCTION, tree)
     if _NEXT_VALUE.search(tree):
         stateful.append("NEXTVAL")
     if _TEXT_CONVERSION.search(tree) and _oids(_CATALOG_NAME_TYPE, tree) & _NAMED_OBJECT_TYPES:
         stateful.append("the text form of a reg* type")
     return RuleFacts(
         relations=_oids(_RELATION, tree),
-        functions=_oids(_FUNCTION, tree),
+        functions=functions,
         operators=_oids(_OPERATOR, tree),
         levels=tuple(_LEVEL.findall(tree)),
         aggregates=len(_AGGREGATE.findall(tree)),
         stateful=tuple(dict.fromkeys(stateful)),
         named=frozenset(value for type_, value in _CONSTANT.findall(tree) if int(type_) in _NAMED_OBJECT_TYPES),
         system_columns=_SYSTEM_COLUMN.search(tree) is not None,
+        reads_clock=not _OF_CLOCK.isdisjoint(values) or not CLOCK_FUNCTIONS.isdisjoint(functions),
     )
 
 

@@ -110,6 +110,7 @@ class _Generator(PostgresGenerator):
 
 _Generator.TRANSFORMS = {
     **{node: transform for node, transform in PostgresGenerator.TRANSFORMS.items() if node is not exp.Pow},
+    exp.CurrentTime: lambda self, node: "CURRENT_TIME",
     Prefix: lambda self, node: f"OPERATOR({node.args['operator']}) {self.sql(node, 'this')}",
 }
 
