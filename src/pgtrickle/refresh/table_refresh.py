@@ -43,7 +43,7 @@ from pgtrickle.refresh.evaluate.on_postgres import OnPostgres
 from pgtrickle.refresh.evaluate.stages import StageRunner
 from pgtrickle.refresh.failure import ValueProblem, as_ours, is_known, known_failures
 from pgtrickle.refresh.group.members import RefreshGroup
-from pgtrickle.refresh.group.upstream import AS_THEY_ARE, Upstream, at_hand
+from pgtrickle.refresh.group.upstream import AS_THEY_ARE, Upstream, at_hand, over_views
 from pgtrickle.refresh.outcome import Again, Redefine, Skip, Stop
 from pgtrickle.refresh.plan import is_small, plan_delta, plan_full, result_columns
 from pgtrickle.refresh.prepared import Prepared
@@ -298,15 +298,15 @@ class TableRefresh(RefreshRecord):
     def _upstream(self, prepared: Prepared) -> Upstream:
         """Where a full refresh reads stream tables. In a tick they are newer than the snapshot, and there is no one
         place to read them and others: in a group this is made up for, by itself it is refreshed at a later snapshot."""
-        if self.tick is None or not prepared.upstream:
-            return AS_THEY_ARE
-        if self.group is None:
+        at_once = self.tick is None or not prepared.upstream
+        if self.group is None and not at_once:
             assert self.decision is not None
             raise Stop(Again(self.decision.reason))
         try:
-            return at_hand(self.connections, prepared)
+            return over_views(self.connections, prepared) if at_once else at_hand(self.connections, prepared)
         except NotCopied as problem:
-            raise Stop(Skip(f"{self.stream} cannot be computed in full with its group: {problem}")) from problem
+            where = "in full with its group" if self.group is not None else "as of the refresh's own time"
+            raise Stop(Skip(f"{self.stream} cannot be computed {where}: {problem}")) from problem
 
     def _facts(self, prepared: Prepared, changes: Mapping[int, int]) -> TableFactsMap:
         return ask.gather(self.connections.reader, [table.oid for table in prepared.sources], changes)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from pgtrickle.query.syntax.clock_text import AGE_SINCE_TODAY
+
 _FUNCTION = re.compile(r":(?:funcid|opfuncid|aggfnoid|winfnoid) (\d+)")
 _OPERATOR = re.compile(r":opno (\d+)")
 _LEVEL = re.compile(r":varlevelsup ([1-9]\d*)")
@@ -40,8 +42,8 @@ _VALUE_FUNCTIONS = (
     "CURRENT_SCHEMA",
 )
 _OF_CLOCK = frozenset(_VALUE_FUNCTIONS[:9])
-CLOCK_FUNCTIONS = frozenset({1299, 2647, 1386, 2059})
-"""now(), transaction_timestamp(), and age() since today, of both kinds of timestamps."""
+CLOCK_FUNCTIONS = AGE_SINCE_TODAY | {1299, 2647}
+"""Those and now(), transaction_timestamp()."""
 #: regproc, regprocedure, regoper, regoperator, regclass, regtype, regconfig, regdictionary, regnamespace, regrole,
 #: regcollation: their text form is looked up in the catalog.
 _NAMED_OBJECT_TYPES = frozenset({24, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4089, 4096, 4191})

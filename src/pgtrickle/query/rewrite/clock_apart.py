@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
@@ -25,6 +25,7 @@ from pgtrickle.query.expression import column_node, conjunction, conjuncts, from
 from pgtrickle.query.operators import (
     Aggregate,
     Constant,
+    Equality,
     Expand,
     Filter,
     InnerJoin,
@@ -66,7 +67,7 @@ class _Apart:
                 return _filtered(_filtered(operator.input, rest), timed)
             case InnerJoin(condition=condition) if condition is not None and reads_clock(condition):
                 rest, timed = _split(condition)
-                equalities = tuple(e for e in operator.equalities if not reads_clock(e.left) and not reads_clock(e.right))
+                equalities = _timeless(operator.equalities)
                 return _filtered(replace(operator, condition=conjunction(rest), equalities=equalities), timed)
             case LeftJoin(condition=condition) | Match(condition=condition) if condition and reads_clock(condition):
                 return self._one_sided(operator, condition)
@@ -84,8 +85,7 @@ class _Apart:
         left = _with(join.left, answers, of_left)
         right, both = self._with_time(join.right, of_both)
         on = conjunction([*rest, *map(reference, answers), *both])
-        equalities = tuple(e for e in join.equalities if not reads_clock(e.left) and not reads_clock(e.right))
-        made = replace(join, condition=on, equalities=equalities).with_inputs([left, right])
+        made = replace(join.with_inputs([left, right]), condition=on, equalities=_timeless(join.equalities))
         return made if made.columns == join.columns else _only(made, join.columns)
 
     def _aggregate(self, aggregate: Aggregate) -> Operator:
@@ -109,6 +109,10 @@ class _Apart:
 
     def _column(self, type_: PgType) -> Column:
         return Column(f"pgt_clock_{next(self.numbers)}", type_)
+
+
+def _timeless(equalities: Iterable[Equality]) -> tuple[Equality, ...]:
+    return tuple(each for each in equalities if not reads_clock(each.left) and not reads_clock(each.right))
 
 
 def _split(condition: Expr) -> tuple[list[Expr], list[Expr]]:
