@@ -22,6 +22,10 @@ Row = Mapping[str, Value]
 EXACT = Context(prec=1000, rounding=ROUND_HALF_UP)
 
 
+TIME: dict[str, Value] = {}
+"""The settings that the clock is read from, while something is evaluated."""
+
+
 class NotInterpretedError(NotImplementedError):
     """The interpreter has no meaning for this piece of SQL."""
 
@@ -124,6 +128,13 @@ def _(node: exp.Boolean, row: Row) -> Value:
 @_value.register
 def _(node: exp.Column, row: Row) -> Value:
     return row[f"{node.table}.{node.name}" if node.table else node.name]
+
+
+@_value.register
+def _(node: exp.Anonymous, row: Row) -> Value:
+    if node.name != "current_setting":
+        raise NotInterpretedError(str(node))
+    return TIME[value_of(node.expressions[0], row)]
 
 
 @_value.register

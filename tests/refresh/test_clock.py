@@ -1,10 +1,9 @@
-"""The clock in a query is that of the refresh, and moves as the test says: after each refresh the table equals its query
-at that time, as PostgreSQL answers it when the clock is written out."""
+"""The clock in a query is that of the refresh, and moves as the test says: after each refresh the table equals its
+query at that time, as PostgreSQL answers it when the clock is written out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 

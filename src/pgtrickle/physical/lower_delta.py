@@ -348,7 +348,9 @@ class _DeltaLowering:
         self.operands.choose_turned(operand, among)
         columns = steps[-1].columns if steps else node.columns
         relation = run_steps(turned(node.operator, rows, among), steps)
-        found = Read(columns, delta_rows(node, self.facts), relation, f"what the clock changes of {table_names(operand)}")
+        found = Read(
+            columns, delta_rows(node, self.facts), relation, f"what the clock changes of {table_names(operand)}"
+        )
         own = self._to(node.rows, part)
         if own is None:
             return found

@@ -73,7 +73,7 @@ class TableRefresh(RefreshRecord):
     scratch: Scratch = field(default_factory=merge.unique_names)
     settings: Mapping[str, str] = field(default_factory=dict)
     """What its query is evaluated under: what is stored with the table, and the time if it reads the clock."""
-    clock: ClockMoves = ClockMoves()
+    clock: ClockMoves = field(default_factory=ClockMoves)
     failure: tuple[Error, Kind] | None = None
     """Of a member of a group: recorded once the group's transaction is over, which may have the row to record it in."""
 

@@ -25,7 +25,6 @@ from pgtrickle.query.analyse.rule_facts import RuleFacts
 from pgtrickle.query.analyse.scratch_view import ScratchView, scratch
 from pgtrickle.query.syntax.clock_text import with_time
 
-
 _OF_TIME = frozenset({2077, 1178, 2027, 2019, 1388, 1961, 1967, 1968, 1969, 1199, 2058, 1174, 2024})
 """current_setting(), the casts of a timestamptz that CURRENT_DATE and the like are made of, age() of two arguments."""
 

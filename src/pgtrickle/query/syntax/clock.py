@@ -23,7 +23,7 @@ _KEYWORDS: Final = {
     "LOCALTIME": "time",
     "LOCALTIMESTAMP": "timestamp",
 }
-_NODES: Final = {
+_NODES: Final[dict[type[exp.Expr], str]] = {
     exp.CurrentDate: "CURRENT_DATE",
     exp.CurrentTime: "CURRENT_TIME",
     exp.CurrentTimestamp: "CURRENT_TIMESTAMP",

@@ -28,7 +28,7 @@ _TYPES: Final = {
 }
 _TOKEN: Final = re.compile(
     r"""[eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*' | "(?:[^"]|"")*"
-      | (?<![\w$.])(?P<keyword>CURRENT_DATE|CURRENT_TIMESTAMP|CURRENT_TIME|LOCALTIMESTAMP|LOCALTIME)\b(?P<digits>\(\d+\))?
+      | (?<![\w$.])(?P<keyword>(?:CURRENT_(?:DATE|TIMESTAMP|TIME)|LOCALTIMESTAMP|LOCALTIME)\b)(?P<digits>\(\d+\))?
       | (?<![\w$.])(?P<call>now|transaction_timestamp)\(\)
       | (?<![\w$.])(?P<age>age\() | (?P<open>[(\[]) | (?P<close>[)\]]) | (?P<comma>,)""",
     re.VERBOSE | re.DOTALL,
