@@ -55,6 +55,11 @@ STORED: Final = (
 )
 """Kept with each stream table; of DateStyle, the order of day and month."""
 
+NOW: Final = "pgtrickle.now"
+BEFORE: Final = "pgtrickle.before"
+CLOCK: Final = (NOW, BEFORE)
+"""What a refresh says that the time is, and was at the table's last refresh: of a query that reads the clock."""
+
 IN_TEXTS: Final = ("array_nulls", "transform_null_equals", "standard_conforming_strings", "backslash_quote")
 """Pinned ones by which the same text may be another query. IntervalStyle is both of these and a look."""
 
@@ -75,8 +80,8 @@ OF_INTEREST: Final = tuple(dict.fromkeys((*STORED, *IN_TEXTS, *IN_LOOKS)))
 
 
 def stored(given: Mapping[str, str]) -> dict[str, str]:
-    """What is put in effect for a table, of the settings of who defined it."""
-    return {name: _in_effect(name, given[name]) for name in STORED if name in given}
+    """What is put in effect for a table, of the settings of who defined it; and the time, in a refresh."""
+    return {name: _in_effect(name, given[name]) for name in (*STORED, *CLOCK) if name in given}
 
 
 def kept(given: Mapping[str, str]) -> dict[str, str]:

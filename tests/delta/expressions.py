@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal
 from functools import lru_cache, singledispatch
 from typing import Any
@@ -20,6 +21,10 @@ Value = Any
 Row = Mapping[str, Value]
 
 EXACT = Context(prec=1000, rounding=ROUND_HALF_UP)
+
+
+TIME: dict[str, Value] = {}
+"""The settings that the clock is read from, while something is evaluated."""
 
 
 class NotInterpretedError(NotImplementedError):
@@ -56,7 +61,30 @@ def convert(value: Value, type_name: str) -> Value:
         return _text(value)
     if base in {"bool", "boolean"}:
         return value if isinstance(value, bool) else {"t": True, "true": True, "f": False, "false": False}[value]
+    if base in {"date", "interval", "timestamptz", "timestamp with time zone"}:
+        return _of_time(value, base)
     raise NotInterpretedError(f"cast to {type_name}")
+
+
+def _of_time(value: Value, base: str) -> Value:
+    """Times are UTC's, and intervals have days of 24 hours."""
+    if base == "interval":
+        return value if isinstance(value, timedelta) else _interval(value)
+    if base == "date":
+        return value.date() if isinstance(value, datetime) else date.fromisoformat(str(value))
+    if isinstance(value, datetime):
+        return value
+    given = datetime.fromisoformat(str(value))
+    return given if given.tzinfo else given.replace(tzinfo=UTC)
+
+
+def _interval(text: str) -> timedelta:
+    """As it is written, or as PostgreSQL prints it: `1 day 02:30:00`."""
+    units = {"day": 86400, "hour": 3600, "min": 60, "sec": 1}
+    named = sum(int(number) * units[unit] for number, unit in re.findall(r"(\d+) (day|hour|min|sec)", text))
+    clock = re.search(r"(\d+):(\d+):(\d+)$", text)
+    hours, minutes, seconds = map(int, clock.groups()) if clock else (0, 0, 0)
+    return timedelta(seconds=named + hours * 3600 + minutes * 60 + seconds)
 
 
 def divide(dividend: Decimal, divisor: Decimal) -> Decimal:
@@ -126,6 +154,13 @@ def _(node: exp.Boolean, row: Row) -> Value:
 @_value.register
 def _(node: exp.Column, row: Row) -> Value:
     return row[f"{node.table}.{node.name}" if node.table else node.name]
+
+
+@_value.register
+def _(node: exp.Anonymous, row: Row) -> Value:
+    if node.name != "current_setting":
+        raise NotInterpretedError(str(node))
+    return TIME[value_of(node.expressions[0], row)]
 
 
 @_value.register
@@ -315,9 +350,19 @@ def _(node: exp.Binary, row: Row) -> Value:
     left, right = value_of(node.left, row), value_of(node.right, row)
     if left is None or right is None:
         return None
+    if isinstance(left, date | timedelta) or isinstance(right, date | timedelta):
+        return _timely(type(node), left, right)
     if isinstance(left, int) and isinstance(right, int):
         return on_integers(left, right)
     return on_numerics(_number(left), _number(right))
+
+
+def _timely(kind: type[exp.Expr], left: Value, right: Value) -> Value:
+    """Sums and differences of times; a date may be given days."""
+    if isinstance(left, date) and not isinstance(left, datetime) and isinstance(right, int):
+        right = timedelta(days=right)
+    found = left + right if kind is exp.Add else left - right
+    return found.days if type(left) is type(right) is date else found
 
 
 @_value.register

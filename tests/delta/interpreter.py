@@ -9,7 +9,8 @@ A Z-set is a Counter of rows (tuples in the order of the operator's columns) who
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
 from enum import Enum
@@ -18,7 +19,10 @@ from typing import Any
 
 from sqlglot import exp
 
-from pgtrickle.delta.algebra import After, Before, Changes, Plus, Rematch, StatefulDelta
+from pgtrickle.answers import BEFORE, NOW
+from pgtrickle.delta.algebra import After, Before, Changes, Plus, Rematch, StatefulDelta, Turned
+from pgtrickle.model import Expr
+from pgtrickle.query.clock import before_window, turns
 from pgtrickle.query.operators import (
     Aggregate,
     AggregateCall,
@@ -32,13 +36,14 @@ from pgtrickle.query.operators import (
     Operator,
     Project,
     Repeat,
+    RowWise,
     Scan,
     TopK,
     UnionAll,
     Window,
     WindowCall,
 )
-from tests.delta.expressions import EXACT, NotInterpretedError, convert, divide, parse, value_of
+from tests.delta.expressions import EXACT, TIME, NotInterpretedError, convert, divide, parse, value_of
 from tests.delta.expressions import evaluate as evaluate_expression
 from tests.delta.partitions import key_of, windowed
 from tests.delta.subselects import made_by, sorted_rows
@@ -71,6 +76,8 @@ class TableWindow:
 
 
 World = Mapping[int, TableWindow]
+CLOCK = 0
+"""The clock is a table of one row in a world, where it moves; no table has this oid."""
 
 
 def add(*zsets: Mapping[Row, int]) -> ZSet:
@@ -108,8 +115,25 @@ def evaluate(op: Operator, world: World, at: Moment | None = None) -> ZSet:
             del _known[id(world)]
     known, key = _known[id(world)], (id(op), at)
     if key not in known:
-        known[key] = op, rows_of(op, world, at)
+        with _time(world, at):
+            known[key] = op, rows_of(op, world, at)
     return known[key][1]
+
+
+@contextmanager
+def _time(world: World, at: Moment | None) -> Iterator[None]:
+    """What expressions read of the clock: a delta plan has both of its ends."""
+    if CLOCK not in world:
+        yield
+        return
+    ((then,),), ((now,),) = world[CLOCK].before, world[CLOCK].after
+    outside = dict(TIME)
+    TIME.update({NOW: then if at is Moment.BEFORE else now, BEFORE: then})
+    try:
+        yield
+    finally:
+        TIME.clear()
+        TIME.update(outside)
 
 
 @singledispatch
@@ -149,6 +173,24 @@ def _(op: After, world: World, at: Moment | None = None) -> ZSet:
 @rows_of.register
 def _(op: Before, world: World, at: Moment | None = None) -> ZSet:
     return evaluate(op.operator, world, Moment.BEFORE)
+
+
+@rows_of.register
+def _(op: Turned, world: World, at: Moment | None = None) -> ZSet:
+    """f X − f₀ X; and those that f has for rows which the clock cannot matter to, f₀ has too."""
+    before = before_window(op.operator)
+    found = add(_over(op.operator, op.rows, world), negate(_over(before, op.rows, world)))
+    ends = turns(op.operator)
+    values = [each for end in ends or () for each in (end.value.now, end.value.before)]
+    if ends is not None and all(evaluate_expression(value.sql, {}) is not None for value in values):
+        near = Expr(" OR ".join(f"({end.condition.sql})" for end in ends), op.rows.names)
+        rows = Filter(op.rows.columns, op.rows, near)
+        assert found == add(_over(op.operator, rows, world), negate(_over(before, rows, world)))
+    return found
+
+
+def _over(operator: RowWise, rows: Operator, world: World) -> ZSet:
+    return evaluate(operator.with_inputs((rows,)), world)
 
 
 @rows_of.register

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from pgtrickle.delta.algebra import Plus, StatefulDelta, is_empty
 from pgtrickle.delta.differentiate import differentiate
 from pgtrickle.delta.tree_text import plan
+from pgtrickle.query.clock import values_in, values_of
 from pgtrickle.query.operators import Operator, Scan, Stateful, walk
-from tests.delta.interpreter import Moment, TableWindow, World, add, evaluate, negate
-from tests.delta.trees import TABLES, operators, worlds
+from tests.delta.interpreter import CLOCK, Moment, TableWindow, World, add, evaluate, negate
+from tests.delta.trees import TABLES, operators, timed_worlds
 
 EVERY_TABLE = frozenset(table.oid for table in TABLES)
 thorough = settings(
@@ -19,10 +20,11 @@ thorough = settings(
 
 
 @thorough
-@given(operators(), worlds(), st.frozensets(st.sampled_from(sorted(EVERY_TABLE))), st.booleans())
+@given(operators(timed=True), timed_worlds(), st.frozensets(st.sampled_from(sorted(EVERY_TABLE))), st.booleans())
 def test_after_is_before_plus_delta(tree: Operator, world: World, more: frozenset[int], known: bool) -> None:
     really = frozenset(oid for oid, window in world.items() if window.changes)
-    changed = really | more if known else None
+    moved = {value.number for value in values_in(tree)} if CLOCK in really else frozenset[int]()
+    changed = really | more | moved if known else None
     for op in walk(tree):
         delta = differentiate(op, changed)
         note(plan(delta))
@@ -32,7 +34,7 @@ def test_after_is_before_plus_delta(tree: Operator, world: World, more: frozense
 
 
 @thorough
-@given(operators(), worlds())
+@given(operators(timed=True), timed_worlds())
 def test_a_window_undone_takes_back_its_delta(tree: Operator, world: World) -> None:
     undone = {
         oid: TableWindow(window.attributes, window.after, negate(window.changes)) for oid, window in world.items()
@@ -43,7 +45,7 @@ def test_a_window_undone_takes_back_its_delta(tree: Operator, world: World) -> N
 
 
 @thorough
-@given(operators(), st.frozensets(st.sampled_from(sorted(EVERY_TABLE))))
+@given(operators(timed=True), st.frozensets(st.sampled_from(sorted(EVERY_TABLE))))
 def test_nothing_empty_is_left_inside_a_plan(tree: Operator, changed: frozenset[int]) -> None:
     delta = differentiate(tree, changed)
     below = [op for op in walk(delta) if op is not delta]
@@ -53,7 +55,7 @@ def test_nothing_empty_is_left_inside_a_plan(tree: Operator, changed: frozenset[
 
 
 @thorough
-@given(operators())
+@given(operators(timed=True))
 def test_each_state_is_differentiated_once(tree: Operator) -> None:
     states = [op for op in walk(tree) if isinstance(op, Stateful) and _reads_a_table(op)]
     deltas = [op.kept for op in walk(differentiate(tree)) if isinstance(op, StatefulDelta)]
@@ -61,4 +63,5 @@ def test_each_state_is_differentiated_once(tree: Operator) -> None:
 
 
 def _reads_a_table(op: Operator) -> bool:
-    return any(isinstance(below, Scan) for below in walk(op))
+    """Or the clock: what may change."""
+    return any(isinstance(below, Scan) or values_of(below) for below in walk(op))

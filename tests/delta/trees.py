@@ -7,6 +7,7 @@ from itertools import count
 
 from hypothesis import strategies as st
 
+from pgtrickle.answers import NOW
 from pgtrickle.model import Column, Expr, PgType, Table
 from pgtrickle.query.operators import (
     Aggregate,
@@ -29,7 +30,7 @@ from pgtrickle.query.operators import (
     Window,
     WindowCall,
 )
-from tests.delta.interpreter import TableWindow, World, ZSet, add
+from tests.delta.interpreter import CLOCK, TableWindow, World, ZSet, add
 
 INT = PgType(23, "integer")
 BIGINT = PgType(20, "bigint")
@@ -100,26 +101,33 @@ def grouped(op: Operator, keys: tuple[Column, ...], *calls: AggregateCall) -> Ag
 
 
 @st.composite
-def operators(draw: st.DrawFn, max_depth: int = 5) -> Operator:
-    """A random tree over the three tables; every column is a number."""
-    return _operator(draw, Names(), max_depth)
+def operators(draw: st.DrawFn, max_depth: int = 5, *, timed: bool = False) -> Operator:
+    """A random tree over the three tables; every column is a number. `timed`: the clock is read, too: a small number in
+    `timed_worlds`."""
+    return _operator(draw, Names(), max_depth, timed=timed)
 
 
 LEAVES = ["scan", "scan", "scan", "scan", "constant"]
 ONE_INPUT = ["filter", "project", "aggregate", "aggregate", "repeat", "first", "expand", "window"]
 TWO_INPUTS = ["join", "join", "left join", "match", "union"]
+TIMED = ["timed filter", "timed filter", "timed project"]
+TIME = f"CAST(current_setting('{NOW}') AS integer)"
 WIDE_BELOW = 2  # a tree of joins five deep on both sides has too many rows to try
 
 
-def _operator(draw: st.DrawFn, names: Names, depth: int) -> Operator:
-    kinds = LEAVES if depth == 0 else ["scan", *ONE_INPUT, *TWO_INPUTS]
+def _operator(draw: st.DrawFn, names: Names, depth: int, *, timed: bool) -> Operator:
+    kinds = LEAVES if depth == 0 else ["scan", *ONE_INPUT, *TWO_INPUTS, *(TIMED if timed else ())]
     kind = draw(st.sampled_from(kinds))
     if kind == "constant":
         return Constant((names.column(INT), names.column(INT)), "(VALUES (1, NULL), (2, 0), (2, 0))")
     if kind == "scan":
         attributes = draw(st.lists(st.sampled_from(ATTRIBUTES), min_size=1, max_size=2, unique=True))
         return scan(names, draw(st.sampled_from(TABLES)), *attributes)
-    op = _operator(draw, names, depth - 1)
+    op = _operator(draw, names, depth - 1, timed=timed)
+    if kind == "timed filter":
+        return _timed_filter(draw, op)
+    if kind == "timed project":
+        return _timed_project(draw, names, op)
     if kind == "filter":
         column = draw(st.sampled_from(op.names))
         condition = draw(
@@ -142,7 +150,7 @@ def _operator(draw: st.DrawFn, names: Names, depth: int) -> Operator:
         up_to = f"CASE WHEN {column} = 1 THEN 1 WHEN {column} = 2 THEN 2 ELSE 0 END"
         made = Expr(f"generate_series(1, {up_to})", (column,))
         return Expand((*op.columns, names.column(INT)), op, made, outer=draw(st.booleans()))
-    other = _operator(draw, names, min(depth - 1, WIDE_BELOW))
+    other = _operator(draw, names, min(depth - 1, WIDE_BELOW), timed=timed)
     if kind == "union":
         width = min(len(op.columns), len(other.columns))
         return union(names, _first(names, op, width), _first(names, other, width))
@@ -156,6 +164,28 @@ def _operator(draw: st.DrawFn, names: Names, depth: int) -> Operator:
     if kind == "match":
         return _match(draw, names, inner)
     return inner
+
+
+def _timed_filter(draw: st.DrawFn, op: Operator) -> Filter:
+    """Of bounds that move, and of what no bound moves with; the clock may make a NULL."""
+    column = draw(st.sampled_from(op.names))
+    conditions = [
+        f"{column} > {TIME}",
+        f"{column} + 1 <= {TIME}",
+        f"{TIME} - 1 < {column} AND {column} < {TIME}",
+        f"NOT ({column} = {TIME} OR {column} IS NULL)",
+        f"{column} <> NULLIF({TIME}, 1)",
+        f"{column} + {TIME} > 2",
+        f"{TIME} > 1",
+    ]
+    return filtered(op, draw(st.sampled_from(conditions)), column)
+
+
+def _timed_project(draw: st.DrawFn, names: Names, op: Operator) -> Project:
+    column = draw(st.sampled_from(op.names))
+    made = draw(st.sampled_from([f"CASE WHEN {column} < {TIME} THEN 1 ELSE 0 END", f"{column} * {TIME}", TIME]))
+    expressions = (Expr(column, (column,)), Expr(made, () if made == TIME else (column,)))
+    return Project(tuple(names.column(NUMERIC) for _ in expressions), op, expressions)
 
 
 def _match(draw: st.DrawFn, names: Names, inner: InnerJoin) -> Operator:
@@ -248,3 +278,14 @@ def windows(draw: st.DrawFn) -> TableWindow:
 
 def worlds() -> st.SearchStrategy[World]:
     return st.fixed_dictionaries({table.oid: windows() for table in TABLES})
+
+
+def timed_worlds() -> st.SearchStrategy[World]:
+    """With a clock that stands still, goes on, or goes back."""
+    clock = st.tuples(st.integers(0, 3), st.integers(0, 3)).map(_clock)
+    return st.fixed_dictionaries({**{table.oid: windows() for table in TABLES}, CLOCK: clock})
+
+
+def _clock(ends: tuple[int, int]) -> TableWindow:
+    then, now = ends
+    return TableWindow(("now",), Counter({(then,): 1}), add({(now,): 1}, {(then,): -1}))

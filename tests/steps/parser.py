@@ -11,6 +11,8 @@
     expect -1 (1, 'ann')
 
 One step is one window: + inserts a row, - deletes one such row, ~ updates one. `expect nothing` is an empty delta.
+`clock 2026-01-01 12:00` (UTC) says what time it is at first, and `step at 2026-01-01 12:30  +orders(1, 7)` that it is
+then another, whether or not there are changes.
 Lines that begin with a blank continue the line above; other # lines are comments.
 """
 
@@ -19,6 +21,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -56,21 +59,25 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The changes of one window, in the order they are made, and the delta they must give."""
+    """The changes of one window, in the order they are made, and the delta they must give; the clock at its end, and at
+    its start, if the file has one."""
 
     line: int
     changes: tuple[Change, ...]
     expect: Counter[Row]
+    at: datetime | None = None
+    since: datetime | None = None
 
     def undone(self) -> Step:
         expect = Counter({row: -weight for row, weight in self.expect.items()})
-        return Step(self.line, tuple(change.undone() for change in reversed(self.changes)), expect)
+        changes = tuple(change.undone() for change in reversed(self.changes))
+        return Step(self.line, changes, expect, self.since, self.at)
 
     def then(self, after: Step) -> Step:
         """Both in one window."""
         expect = Counter(self.expect)
         expect.update(after.expect)
-        return Step(self.line, self.changes + after.changes, expect)
+        return Step(self.line, self.changes + after.changes, expect, after.at, self.since)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +90,7 @@ class StepFile:
     given: tuple[str, ...]
     view: str
     steps: tuple[Step, ...]
+    clock: datetime | None = None
 
 
 def read(path: Path) -> StepFile:
@@ -106,6 +114,9 @@ class _Parser:
         given: list[str] = []
         view: str | None = None
         steps: list[Step] = []
+        clock: datetime | None = None
+        since: datetime | None = None
+        at: datetime | None = None
         open_step: tuple[int, tuple[Change, ...]] | None = None
         for line, keyword, rest in self._sentences(text):
             self.line = line
@@ -115,22 +126,28 @@ class _Parser:
                 tables.append(self._table(rest))
             elif keyword == "given":
                 given.append(rest)
+            elif keyword == "clock":
+                self._check(view is None, "the clock is set before the view")
+                clock = since = self._time(rest)
             elif keyword == "view":
                 self._check(view is None, "a file has one view")
                 view = rest
             elif keyword == "step":
                 self._check(open_step is None, "the step above has no expect")
                 self._check(view is not None, "a step before the view")
+                moved = re.match(r"at\s+(\d\S*\s+[\d:.]+)\s*", rest)
+                self._check(moved is None or clock is not None, "a file without a clock")
+                at, rest = (self._time(moved[1]), rest[moved.end() :]) if moved else (since, rest)
                 open_step = (self.line, self._changes(rest, {table.name for table in tables}))
             elif open_step is not None:
-                steps.append(Step(*open_step, self._weighted(rest)))
-                open_step = None
+                steps.append(Step(*open_step, self._weighted(rest), at, since))
+                open_step, since = None, at
             else:
                 raise self._error("expect without a step")
         self._check(open_step is None, "the last step has no expect")
         if title is None or view is None or not steps:
             raise self._error("a file has a '# title:', a view and at least one step")
-        return StepFile(self.path, title, tuple(tables), tuple(given), view, tuple(steps))
+        return StepFile(self.path, title, tuple(tables), tuple(given), view, tuple(steps), clock)
 
     def _sentences(self, text: str) -> list[tuple[int, str, str]]:
         """(line, keyword, rest) with continuation lines joined on."""
@@ -148,10 +165,16 @@ class _Parser:
                 sentences[-1] = (at, keyword, f"{rest}\n{line.strip()}")
             else:
                 keyword, _, rest = line.partition(" ")
-                known = keyword in {"table", "given", "view", "step", "expect"}
-                self._check(known and bool(rest.strip()), f"expected table, given, view, step or expect: {line!r}")
+                known = keyword in {"table", "given", "clock", "view", "step", "expect"}
+                self._check(known and bool(rest.strip()), f"expected table, given, clock, view, step, expect: {line!r}")
                 sentences.append((self.line, keyword, rest.strip()))
         return sentences
+
+    def _time(self, text: str) -> datetime:
+        try:
+            return datetime.fromisoformat(text).replace(tzinfo=UTC)
+        except ValueError as error:
+            raise self._error(f"a time is 2026-01-01 12:00, not {text!r}") from error
 
     def _table(self, text: str) -> TableDefinition:
         match = re.fullmatch(r"(\w+)\s*\((.*)\)", text, re.DOTALL)

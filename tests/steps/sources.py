@@ -12,6 +12,7 @@ from uuid import uuid4
 import psycopg
 from psycopg import sql
 
+from tests.clock import at_time
 from tests.steps.parser import Change, Row, Step, StepFile
 
 
@@ -27,6 +28,7 @@ class Sources:
             connection.execute(sql.SQL("SET search_path = {}, public").format(sql.Identifier(self.schema)))
             for statement in (*(table.ddl for table in file.tables), *file.given):
                 connection.execute(statement)
+        self.at = file.clock
         self.attributes = {table.name: self._attributes(table.name) for table in file.tables}
 
     def _attributes(self, table: str) -> tuple[str, ...]:
@@ -43,7 +45,8 @@ class Sources:
         return int(row[0])
 
     def apply(self, step: Step) -> None:
-        """The step's changes in their order, as one transaction."""
+        """The step's changes in their order, as one transaction; and the time that it is then."""
+        self.at = step.at
         with self.connection.transaction():
             for change in step.changes:
                 self._apply(change)
@@ -70,7 +73,8 @@ class Sources:
 
     def answer(self) -> Counter[tuple[Any, ...]]:
         """PostgreSQL's own answer to the view's query."""
-        return Counter(self.connection.execute(self.file.view).fetchall())
+        query = self.file.view if self.at is None else at_time(self.file.view, self.at)
+        return Counter(self.connection.execute(query).fetchall())
 
     def drop(self) -> None:
         self.connection.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(self.schema)))

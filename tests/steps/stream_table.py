@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import datetime
 
 from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
@@ -31,6 +32,8 @@ class OnTable:
         dsn = make_conninfo(self.dsn, options=f"-csearch_path={self.sources.schema},public")
         self.trickle = Trickle(dsn, spark=self.spark)
         self.trickle._refresher.without_spark = self.spark is None
+        if file.clock is not None:
+            self.trickle._refresher.clock = self._time
         self.trickle.create_stream_table("stream", file.view, refresh_mode="DIFFERENTIAL")
         self.kept = self.contents()
 
@@ -50,6 +53,11 @@ class OnTable:
         if step is self.sources.file.steps[-1]:  # where the story has come to; the way back ends where it began
             assert all(found.equal and found.compared_with == "its snapshot" for found in self.trickle.verify("stream"))
         return delta
+
+    def _time(self) -> datetime:
+        assert self.sources is not None
+        assert self.sources.at is not None
+        return self.sources.at
 
     def _foretold(self) -> ZSet:
         """What a dry run in one session says that the refresh will change."""

@@ -12,9 +12,10 @@ import pytest
 
 from pgtrickle.delta.differentiate import differentiate
 from pgtrickle.delta.tree_text import plan
+from pgtrickle.query.clock import values_in
 from pgtrickle.query.compile import compile_query
 from pgtrickle.query.operators import Operator, walk
-from tests.delta.interpreter import Moment, TableWindow, ZSet, add, evaluate
+from tests.delta.interpreter import CLOCK, Moment, TableWindow, ZSet, add, evaluate
 from tests.steps.parser import Step, StepFile, read
 from tests.steps.runner import interpreted, name, run
 from tests.steps.sources import Sources
@@ -34,6 +35,8 @@ class Interpreter:
         self.tree: Operator = compiled.tree
         self.oids = {table.name: self.sources.oid(table.name) for table in file.tables}
         self.world = {self.oids[table]: TableWindow(of, Counter()) for table, of in self.sources.attributes.items()}
+        if file.clock is not None:
+            self.world[CLOCK] = TableWindow(("now",), Counter({(file.clock,): 1}))
         self.kept = evaluate(self.tree, self.world, Moment.AFTER)
 
     def apply(self, step: Step) -> ZSet:
@@ -42,6 +45,8 @@ class Interpreter:
         before = {oid: TableWindow(window.attributes, window.after) for oid, window in self.world.items()}
         self.world = {oid: replace(window, changes=self._changes(oid, step)) for oid, window in before.items()}
         changed = frozenset(self.oids[change.table] for change in step.changes)
+        if step.at != step.since:
+            changed |= {value.number for value in values_in(self.tree)}
         delta = evaluate(differentiate(self.tree, changed), self.world)
         self.kept = add(self.kept, delta)
         self._check_every_node(changed)
@@ -49,6 +54,8 @@ class Interpreter:
 
     def _changes(self, oid: int, step: Step) -> ZSet:
         changes: ZSet = Counter()
+        if oid == CLOCK:
+            return add({(step.at,): 1}, {(step.since,): -1})
         for change in step.changes:
             if self.oids[change.table] == oid:
                 changes.update({} if change.new is None else {change.new: 1})

@@ -77,7 +77,7 @@ def test_a_step_is_undone_backwards() -> None:
         (HEAD + "step +t(1, 'a')\nexpect (1)", "5: expect says nothing, or rows"),
         (HEAD + "step +t(1, 'a')\nexpect +0 (1)", "5: weight zero"),
         (HEAD + "step +t(1, 'a')\nexpect +1 (1) +1 (1)", "5: weight zero, or a row twice"),
-        (HEAD + "stop +t(1, 'a')", "4: expected table, given, view, step or expect"),
+        (HEAD + "stop +t(1, 'a')", "4: expected table, given, clock, view, step, expect"),
         ("# title: x\n  SELECT", "2: a continuation of nothing"),
         ("# title: x\ntable t", "2: a table is name"),
     ],

@@ -8,11 +8,12 @@ from typing import Any
 import psycopg
 from hypothesis import HealthCheck, given, note, settings
 
+from pgtrickle.answers import NOW
 from pgtrickle.delta.tree_text import plan
 from pgtrickle.query.operators import Operator, Scan
 from pgtrickle.query.render import select
-from tests.delta.interpreter import Moment, World, evaluate
-from tests.delta.trees import operators, worlds
+from tests.delta.interpreter import CLOCK, Moment, World, evaluate
+from tests.delta.trees import operators, timed_worlds
 
 
 @settings(
@@ -20,10 +21,12 @@ from tests.delta.trees import operators, worlds
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
 )
-@given(tree=operators(), world=worlds())
+@given(tree=operators(timed=True), world=timed_worlds())
 def test_random_trees(steps_connection: psycopg.Connection[Any], tree: Operator, world: World) -> None:
     query = select(tree, leaf=lambda op: _values(op, world) if isinstance(op, Scan) else None)
     note(f"{plan(tree)}\n{query}")
+    ((now,),) = world[CLOCK].after
+    steps_connection.execute("SELECT set_config(%s, %s, false)", (NOW, str(now)))
     assert evaluate(tree, world, Moment.AFTER) == Counter(steps_connection.execute(query).fetchall())
 
 

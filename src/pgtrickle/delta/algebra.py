@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pgtrickle.query.operators import LeftJoin, Match, Operator, Scan, Stateful, require
+from pgtrickle.query.operators import LeftJoin, Match, Operator, RowWise, Scan, Stateful, require
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,17 @@ class Rematch(Operator):
     delta: Operator
 
     INPUTS: ClassVar[tuple[str, ...]] = ("left", "delta")
+
+
+@dataclass(frozen=True, slots=True)
+class Turned(Operator):
+    """What the clock changes of the rows of `operator`: f(X) − f₀(X), X the rows of its input at one end of the window.
+
+    f₀ is the operator with the clock as it was before the window. Only rows that the clock can matter to are looked at.
+    """
+
+    operator: RowWise
+    rows: After | Before
 
 
 def empty(operator: Operator) -> Plus:

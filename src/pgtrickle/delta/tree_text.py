@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import singledispatch
 
-from pgtrickle.delta.algebra import After, Before, Changes, Plus, Rematch, StatefulDelta
+from pgtrickle.delta.algebra import After, Before, Changes, Plus, Rematch, StatefulDelta, Turned
 from pgtrickle.model import Column, Expr
 from pgtrickle.query.labels import labelled, labels
 from pgtrickle.query.operators import (
@@ -78,7 +78,7 @@ def _lines(op: Operator, style: Style, depth: int) -> Iterator[str]:
             yield from _lines(shown, replace(style, mark=""), depth)
         case _:
             yield "  " * depth + line(op, style)
-            for below in op.inputs:
+            for below in (op.rows,) if isinstance(op, Turned) else op.inputs:
                 yield from _lines(below, style, depth + 1)
 
 
@@ -194,6 +194,11 @@ def _(op: StatefulDelta, style: Style) -> str:
 @line.register
 def _(op: Rematch, style: Style) -> str:
     return f"rematch, {line(op.join, replace(style, mark=''))}"
+
+
+@line.register
+def _(op: Turned, style: Style) -> str:
+    return f"turned by the clock, {line(op.operator, replace(style, mark=''))}"
 
 
 def _computed(column: Column, made: Expr, style: Style) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from pgtrickle.delta.algebra import After, Before, Changes, Plus, Rematch, StatefulDelta, keeps_state
+import math
+
+from pgtrickle.delta.algebra import After, Before, Changes, Plus, Rematch, StatefulDelta, Turned, keeps_state
 from pgtrickle.physical.join_path import flipped, join_step
 from pgtrickle.physical.table_facts import ROWS_PER_UNKNOWN_VALUE, TableFactsMap, read_cost
 from pgtrickle.postgres.weighted import chain
+from pgtrickle.query.clock import turns
 from pgtrickle.query.operators import Aggregate, Equality, InnerJoin, LeftJoin, Match, Operator, Scan, UnionAll, walk
 
 
@@ -28,6 +31,10 @@ def delta_rows(plan: Operator, facts: TableFactsMap) -> float:
             return delta_rows(left, facts) * max(_found(right, keys, facts), 1.0)
         case Match(left=left):
             return delta_rows(left, facts)
+        case Turned(operator=operator, rows=rows):
+            scans = [node for node in walk(rows.operator) if isinstance(node, Scan)]
+            most = max((facts.rows(scan.table.oid) for scan in scans), default=1.0)
+            return most if turns(operator) is None else math.sqrt(most)
         case Rematch(delta=below, left=left, join=join):
             return 2.0 * delta_rows(below, facts) * _found(left, flipped(join.equalities), facts)
     raise TypeError(f"not a delta plan: {type(core).__name__}")

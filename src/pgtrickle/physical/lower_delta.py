@@ -23,6 +23,7 @@ from pgtrickle.delta.algebra import (
     Plus,
     Rematch,
     StatefulDelta,
+    Turned,
     after,
     is_empty,
     keeps_state,
@@ -64,11 +65,12 @@ from pgtrickle.physical.join_path import (
 )
 from pgtrickle.physical.lookup_order import AT_ONCE, join_from_keys
 from pgtrickle.physical.lower_full import FullLowering, concat, evaluate_steps, numbered, residual, spark_keys
-from pgtrickle.physical.operands import Operands, held, scans, table_names, tables, weighed
+from pgtrickle.physical.operands import Operands, at_hand, held, scans, table_names, tables, weighed
 from pgtrickle.physical.table_facts import SMALL_CHANGES, TableFactsMap, read_cost
 from pgtrickle.physical.window_parts import Changed, Inseparable, WindowPart, WindowPoint, end_of, version_gap
 from pgtrickle.postgres import matching
-from pgtrickle.postgres.weighted import GroupStep, Step, chain, join, join_each, rename, run_steps, weigh
+from pgtrickle.postgres.turned import rows_that_turn, turned
+from pgtrickle.postgres.weighted import GroupStep, Step, chain, join, join_each, negated, rename, run_steps, weigh
 from pgtrickle.postgres.wire import WEIGHT
 from pgtrickle.query import render
 from pgtrickle.query.operators import (
@@ -214,6 +216,8 @@ class _DeltaLowering:
                 return self._probe(core, steps, part)
             case Rematch():
                 return self._rematch(core, steps, part)
+            case Turned():
+                return self._turned(core, steps, part)
         raise TypeError(f"not a delta plan: {type(core).__name__}")
 
     def _merged(self, node: StatefulDelta, steps: tuple[Step, ...], part: WindowPart) -> Flow:
@@ -282,7 +286,7 @@ class _DeltaLowering:
                 grown.relation = join(grown.relation, names, " UNION ALL ".join(others), operand.names, on.condition)
         elif grown.is_large_with(operand):
             rows = Constant((*grown.columns, Column(WEIGHT, BIGINT)), f"({grown.relation})")
-            found = render.select(join_from_keys(rows, operand, on), leaf=leaf)
+            found = render.select(join_from_keys(rows, at_hand(operand), on), leaf=leaf)
             outputs = ", ".join(map(quote, (*names, *operand.names, WEIGHT)))
             grown.relation = f"SELECT {outputs} FROM ({found}) AS found"
         else:
@@ -340,6 +344,24 @@ class _DeltaLowering:
             return JointLookup(columns, flow.rows, tuple(sent), relation)
         return Lookup(columns, flow.rows, flow, relation, table_names(node.join), whole=True)
 
+    def _turned(self, node: Turned, steps: tuple[Step, ...], part: WindowPart) -> Flow:
+        """The rows that the clock changes, found by what they are compared with, of the version that is asked for."""
+        operand = node.rows.operator
+        among = rows_that_turn(node.operator, self.changed.unknown)
+        rows = weighed(operand, self.operands.leaf(operand, 1.0, ()))
+        self.operands.choose_turned(operand, among)
+        columns = steps[-1].columns if steps else node.columns
+        relation = run_steps(turned(node.operator, rows, among), steps)
+        found = Read(
+            columns, delta_rows(node, self.facts), relation, f"what the clock changes of {table_names(operand)}"
+        )
+        own = self._to(node.rows, part)
+        if own is None:
+            return found
+        changes = own.as_input(1) if own.sign > 0 else negated(own.as_input(1), operand.names)
+        changed = run_steps(turned(node.operator, changes, among), steps)
+        return concat(columns, (found, Lookup(columns, own.flow.rows, own.flow, changed, "the clock")))
+
     def _candidates(self, node: Rematch, flow: Flow, keys: Sequence[matching.MatchKey]) -> str:
         """The left side's rows at hand, or those that have a key of the delta."""
         left, keys_of_left = node.left.operator, flipped(node.join.equalities)
@@ -348,7 +370,7 @@ class _DeltaLowering:
         if not keys or not _is_large(1, left):
             return matching.candidates(weighed(left, leaf), keys)
         asked, condition, equalities = matching.asked(node.join, keys)
-        found = render.select(join_from_keys(asked, left, On(condition, equalities)), leaf=leaf)
+        found = render.select(join_from_keys(asked, at_hand(left), On(condition, equalities)), leaf=leaf)
         return f"({weigh(found, left.names)}) AS l"
 
     def _lacking(self, right: Operator, part: WindowPart, sent: list[Flow]) -> str | None:

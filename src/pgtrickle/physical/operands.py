@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pgtrickle.delta.algebra import keeps_state
-from pgtrickle.model import Table
+from pgtrickle.model import Expr, Table
 from pgtrickle.physical.flow import Choice
 from pgtrickle.physical.lower_full import numbered
 from pgtrickle.physical.table_facts import ReadCost, TableFactsMap, group_cost, index_cost, read_cost, scan_cost
@@ -16,6 +16,7 @@ from pgtrickle.physical.window_parts import WindowPoint
 from pgtrickle.postgres.group_lookup import groups_by_key
 from pgtrickle.postgres.weighted import kept_rows, weigh
 from pgtrickle.query import render
+from pgtrickle.query.clock import over_old_state
 from pgtrickle.query.operators import Equality, Operator, Scan, Stateful, walk
 
 Keys = tuple[Equality, ...]
@@ -55,6 +56,13 @@ class Operands:
         else:
             self.choose(operand, "lookup", read_cost(self.facts, rows, scans(operand), keys), rows)
 
+    def choose_turned(self, operand: Operator, among: Expr | None) -> None:
+        """What the clock changes: between the bounds that moved, or anywhere."""
+        if among is None:
+            self.choices.append(Choice(tables(operand), "scan", "the clock may change any row"))
+        else:
+            self.choices.append(Choice(tables(operand), "range", f"what the clock passed: {among.sql}"))
+
     def choose(self, operand: Operator, method: str, cost: ReadCost, rows: float) -> None:
         index = f"index on {cost.index}" if cost.index else "no index on the key"
         index += f" ({cost.missing} would help)" if cost.missing else ""
@@ -73,9 +81,14 @@ def held(operand: Operator) -> WindowPoint:
     return WindowPoint.START if keeps_state(operand) else WindowPoint.SNAPSHOT
 
 
+def at_hand(operand: Operator) -> Operator:
+    """An operand with the clock as of when its rows at hand are."""
+    return over_old_state(operand) if keeps_state(operand) else operand
+
+
 def weighed(operand: Operator, leaf: render.Leaf) -> str:
     """An operand's rows, weighted."""
-    return weigh(render.select(operand, leaf=leaf), operand.names)
+    return weigh(render.select(at_hand(operand), leaf=leaf), operand.names)
 
 
 def scans(operand: Operator) -> tuple[Scan, ...]:

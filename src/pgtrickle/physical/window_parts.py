@@ -44,10 +44,12 @@ class VersionGap:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The tables that have changes up to the snapshot, and those that have some after it."""
+    """The tables that have changes up to the snapshot, and those that have some after it. Values of the clock are among
+    the first, by their numbers, if they moved; `unknown` are those that are NULL at either end."""
 
     early: frozenset[int]
     late: frozenset[int] = frozenset()
+    unknown: frozenset[int] = frozenset()
 
     def within(self, part: WindowPart) -> frozenset[int]:
         return {WindowPart.WHOLE: self.early | self.late, WindowPart.EARLY: self.early, WindowPart.LATE: self.late}[

@@ -84,6 +84,12 @@ def weigh(relation: str, columns: Sequence[str], weight: int = 1) -> str:
     return f"SELECT {', '.join([*map(quote, columns), f'{weight}::bigint AS {WEIGHT}'])} FROM ({relation}) AS weighed"
 
 
+def negated(relation: str, columns: Sequence[str]) -> str:
+    """A weighted relation with the opposite weights."""
+    selected = ", ".join([*map(quote, columns), f"-{WEIGHT} AS {WEIGHT}"])
+    return f"SELECT {selected} FROM ({relation}) AS negated"
+
+
 def kept_rows(node: Stateful, table: str) -> str:
     """The rows of what keeps state, off its table."""
     if isinstance(node, Aggregate):

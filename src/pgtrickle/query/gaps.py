@@ -99,6 +99,7 @@ ROW_OF_INTERVAL = Gap(
     "PT283",
     "values of type {name} hold an interval within a row, which PostgreSQL does not always read again as it writes it",
 )
+CLOCK = Gap("PT600", "{name} depends on the clock, which cannot be maintained incrementally yet")
 TOO_LONG = Gap("PT281", "the query takes too long to compile for incremental refresh")
 
 GAPS: tuple[Gap, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Gap))

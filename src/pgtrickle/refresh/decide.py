@@ -55,6 +55,8 @@ class Circumstances:
     unfilled: tuple[str, ...] = ()
     """The stream tables that it reads and that were never filled."""
     by_service: bool = False
+    clock: str | None = None
+    """What is to be said of values of the clock that moved, if any did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,8 @@ def _first_time(given: Circumstances) -> Decision:
 
 def _by_changes(given: Circumstances) -> Decision:
     total = sum(source.changes for source in given.sources.values())
+    if total == 0 and given.clock:
+        return Decision(Action.DIFFERENTIAL, given.clock)
     if total == 0:
         return Decision(Action.NO_DATA, "no changes since the last refresh")
     if given.refresh_mode == "AUTO":
@@ -127,4 +131,5 @@ def _by_changes(given: Circumstances) -> Decision:
             if expected > given.last_full_ms * _MARGIN:
                 last = f"the last full refresh took {given.last_full_ms:.0f} ms"
                 return Decision(Action.FULL, f"about {expected:.0f} ms expected for {total} changes; {last}")
-    return Decision(Action.DIFFERENTIAL, f"{total} changes")
+    reasons = [f"{total} changes", *filter(None, (given.clock,))]
+    return Decision(Action.DIFFERENTIAL, "; ".join(reasons))

@@ -27,6 +27,7 @@ from pgtrickle.postgres.row_image import by_image
 from pgtrickle.postgres.statements import state
 from pgtrickle.postgres.wire import WEIGHT
 from pgtrickle.refresh import gather_facts as ask
+from pgtrickle.refresh.clock import ClockMoves, moves, settings_at
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.evaluate.on_postgres import OnPostgres
 from pgtrickle.refresh.evaluate.stages import StageRunner
@@ -102,15 +103,16 @@ def _undone(refresher: Refresher, stream: StreamTable, prepared: Prepared) -> It
     one = replace(connections, writer=session)
     with session.transaction(force_rollback=True):
         _lock(session, prepared)
-        snapshot = now(session).snapshot
+        moment = refresher.timed(now(session))
         since = {table.oid: stream.since(table.oid in prepared.upstream) for table in prepared.sources}
-        window = _complete(at_snapshot(one, since, snapshot), stream, refresher.settings.decoder_wait_timeout)
+        window = _complete(at_snapshot(one, since, moment.snapshot), stream, refresher.settings.decoder_wait_timeout)
         with opened(window) as window:
-            connections.use_settings(prepared.settings)
+            connections.use_settings(settings_at(prepared.settings, moment.at, stream.data_timestamp))
             pending = window.pending()
-            reason = _by_window(prepared, pending)
+            clock = moves(session, prepared.tree)
+            reason = _by_window(prepared, pending, clock)
             changes = {oid: found.changes for oid, found in pending.items()}
-            yield NoRun(reason) if reason is not None else _measured(one, prepared, window, changes)
+            yield NoRun(reason) if reason is not None else _measured(one, prepared, window, changes, clock)
 
 
 def _lock(session: Connection, prepared: Prepared) -> None:
@@ -129,7 +131,7 @@ def _complete(window: Window, stream: StreamTable, patience_s: float) -> Window:
         raise StateError(f"the changes of {stream} are not all there: {behind}", code="PT354", hint=hint) from behind
 
 
-def _by_window(prepared: Prepared, pending: Mapping[int, Pending]) -> str | None:
+def _by_window(prepared: Prepared, pending: Mapping[int, Pending], clock: ClockMoves) -> str | None:
     """Why the next refresh is none by changes, as far as these tell."""
     if not prepared.fits:
         return "it is to be computed anew: this version of pgtrickle keeps its state in another way"
@@ -140,13 +142,18 @@ def _by_window(prepared: Prepared, pending: Mapping[int, Pending]) -> str | None
     ):
         if oids:
             return f"it is to be computed anew: {', '.join(names[oid] for oid in oids)} {problem}"
-    return None if any(found.changes for found in pending.values()) else "no changes are waiting"
+    if clock.moved or any(found.changes for found in pending.values()):
+        return None
+    return "no changes are waiting"
 
 
-def _measured(connections: Connections, prepared: Prepared, window: Window, changes: Mapping[int, int]) -> DryRun:
+def _measured(
+    connections: Connections, prepared: Prepared, window: Window, changes: Mapping[int, int], clock: ClockMoves
+) -> DryRun:
     session, scratch = connections.writer, unique_names()
     facts = ask.gather(session, [table.oid for table in prepared.sources], changes)
-    changed = Changed(frozenset(oid for oid, count in changes.items() if count))
+    early = frozenset(oid for oid, count in changes.items() if count) | clock.moved
+    changed = Changed(early, unknown=clock.unknown)
     physical = plan_delta(prepared, facts, window, changed, scratch)
     flows: dict[Flow, Measured] = {}
     evaluator = OnPostgres(scratch, connections, window, flows)

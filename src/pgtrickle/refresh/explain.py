@@ -19,13 +19,16 @@ from pgtrickle.physical.flow_sql import count_sql, in_order
 from pgtrickle.physical.flow_text import Measured, physical_text
 from pgtrickle.physical.table_facts import SMALL_CHANGES, TableFactsMap
 from pgtrickle.physical.window_parts import Changed
+from pgtrickle.query.clock import values_in
 from pgtrickle.refresh import gather_facts as ask
+from pgtrickle.refresh.clock import settings_at
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.definition.define import rehearse
 from pgtrickle.refresh.dry_run import NoRun, dry_run
 from pgtrickle.refresh.plan import plan_delta
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.refresher import Refresher
+from pgtrickle.refresh.tick import now
 from pgtrickle.refresh.window import Span, Window, at_snapshot
 
 _ANY_WINDOW = "1:1:"
@@ -50,9 +53,9 @@ def explain_stream_table(connection: Connection, stream: StreamTable, prepared: 
     since = {table.oid: stream.since(table.oid in prepared.upstream) for table in prepared.sources}
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        db.use_settings(connection, stream.settings)
-        now = str(db.scalar(connection, "SELECT pg_current_snapshot()::text"))
-        window = at_snapshot(Connections.single(connection), since, now)
+        moment = now(connection)
+        db.use_settings(connection, settings_at(stream.settings, moment.at, stream.data_timestamp))
+        window = at_snapshot(Connections.single(connection), since, moment.snapshot)
         seen = window.pending() if may_read(connection, since) else {}
         changes = {oid: found.changes for oid, found in seen.items()}
         sections = _sections(connection, prepared, changes, _as_refreshed(window))
@@ -114,6 +117,10 @@ def _sections(connection: Connection, prepared: Prepared, changes: dict[int, int
             few = not supposed and changes[table.oid] <= SMALL_CHANGES
             text = physical_text(physical, _counted(connection, physical)) if few else physical_text(physical)
             parts.append((f"reads when only {table} changed ({note})", text))
+    clock = frozenset(value.number for value in values_in(prepared.tree))
+    if clock:
+        physical = plan_delta(prepared, TableFactsMap(facts.tables), window, Changed(clock), scratch)
+        parts.append(("reads when only the clock moved", physical_text(physical)))
     return "\n".join(f"{title}\n{_indented(text)}" for title, text in parts) + "\n"
 
 

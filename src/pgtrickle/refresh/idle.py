@@ -64,6 +64,7 @@ def without_changes(
 ) -> frozenset[int]:
     """Those of the tables whose sources have no change up to the tick. `at` sees its snapshot, `aside` the present."""
     until = tick.moment.snapshot
+    compiled = {stream: ready for stream, ready in compiled.items() if not ready.reads_clock}  # which moves by itself
     windows = {stream.pgt_id: _windows(stream, ready) for stream, ready in compiled.items()}
     asked = {opening for each in windows.values() for opening in each if covers(until, opening[1])}
     sides = sides_of(at, sorted({oid for oid, _ in asked}))

@@ -14,6 +14,7 @@ from pgtrickle.postgres.row_image import by_image
 from pgtrickle.postgres.statements import state
 from pgtrickle.postgres.statements.script import Scratch
 from pgtrickle.query.operators import Scan
+from pgtrickle.query.syntax.clock_text import with_time
 from pgtrickle.refresh.group.upstream import AS_THEY_ARE, Upstream
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.window import Window
@@ -82,5 +83,8 @@ def is_small(physical: Physical, facts: TableFactsMap, *, whole: bool) -> bool:
 def whole_sql(prepared: Prepared, query: str | None = None) -> str:
     """The user's query as PostgreSQL normalised it, or what stands for it, under the names of `result_columns`."""
     names = ", ".join(quote(column.name) for column in result_columns(prepared))
-    text = query or prepared.compiled.analysis.normalised.rstrip("; ")
+    analysis = prepared.compiled.analysis
+    text = query or analysis.normalised.rstrip("; ")
+    if query is None and analysis.reads_clock:
+        text = with_time(text, {function.oid for function in analysis.functions})
     return f"SELECT * FROM ({text}) AS query({names})"

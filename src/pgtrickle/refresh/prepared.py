@@ -47,6 +47,11 @@ class Prepared:
         return self.compiled.settings
 
     @property
+    def reads_clock(self) -> bool:
+        """Whether the time of a refresh is part of its answer."""
+        return self.compiled.analysis.reads_clock
+
+    @property
     def sources(self) -> tuple[Table, ...]:
         return tuple(source.table for source in self.compiled.analysis.sources)
 

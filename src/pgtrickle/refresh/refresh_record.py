@@ -87,7 +87,7 @@ class RefreshRecord:
     ) -> RefreshResult:
         """Moves the frontier and closes the history row."""
         assert self.refresh_id is not None
-        whole = decision.action is not Action.DIFFERENTIAL
+        whole = decision.action in {Action.FULL, Action.REINITIALIZE}
         record.mark_refreshed(
             writer,
             self.pgt_id,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
 from psycopg import IsolationLevel
@@ -15,6 +16,7 @@ from pgtrickle.fence import Fence, hold
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.definition.define import load
 from pgtrickle.refresh.prepared import Prepared
+from pgtrickle.refresh.tick import Moment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,11 +42,17 @@ class Refresher:
     without_spark: bool = False
     """Flows are evaluated by plain SQL (`evaluate/on_postgres.py`): for tests, which tell all their stories both
     ways."""
+    clock: Callable[[], datetime] | None = None
+    """Says what time it is, in place of the server: for tests, which move the clock."""
     _connections: Connections | None = None
 
     def hold_fence(self, connection: db.Connection) -> None:
         """Has the connection's transaction commit only if the service it is for still leads."""
         hold(self.fence, connection)
+
+    def timed(self, moment: Moment) -> Moment:
+        """A moment, by whichever clock counts."""
+        return moment if self.clock is None else replace(moment, at=self.clock())
 
     def close(self) -> None:
         if self._connections is not None:

@@ -34,6 +34,7 @@ from pgtrickle.postgres.statements.script import Scratch
 from pgtrickle.query.analyse.fingerprint import fingerprint, same_names, still_holds
 from pgtrickle.query.analyse.table_copies import NotCopied
 from pgtrickle.refresh import gather_facts as ask
+from pgtrickle.refresh.clock import ClockMoves, moves, settings_at
 from pgtrickle.refresh.decide import Action, Circumstances, Decision, SourceChanges, decide
 from pgtrickle.refresh.definition import reshape
 from pgtrickle.refresh.definition.binding import compile_bound
@@ -43,7 +44,7 @@ from pgtrickle.refresh.evaluate.on_postgres import OnPostgres
 from pgtrickle.refresh.evaluate.stages import StageRunner
 from pgtrickle.refresh.failure import ValueProblem, as_ours, is_known, known_failures
 from pgtrickle.refresh.group.members import RefreshGroup
-from pgtrickle.refresh.group.upstream import AS_THEY_ARE, Upstream, at_hand
+from pgtrickle.refresh.group.upstream import AS_THEY_ARE, Upstream, at_hand, over_views
 from pgtrickle.refresh.outcome import Again, Redefine, Skip, Stop
 from pgtrickle.refresh.plan import is_small, plan_delta, plan_full, result_columns
 from pgtrickle.refresh.prepared import Prepared
@@ -71,6 +72,9 @@ class TableRefresh(RefreshRecord):
     group: RefreshGroup | None = None
     runner: StageRunner | None = None
     scratch: Scratch = field(default_factory=merge.unique_names)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """What its query is evaluated under: what is stored with the table, and the time if it reads the clock."""
+    clock: ClockMoves = field(default_factory=ClockMoves)
     failure: tuple[Error, Kind] | None = None
     """Of a member of a group: recorded once the group's transaction is over, which may have the row to record it in."""
 
@@ -260,12 +264,17 @@ class TableRefresh(RefreshRecord):
                 db.execute(reader, f"SET TRANSACTION SNAPSHOT '{self.tick.exported}'")
                 moment = self.tick.moment
             failpoints.reach("snapshot-taken")
-            yield moment
+            yield self.owner.timed(moment)
 
     def _refresh(
         self, stream: StreamTable, prepared: Prepared, pending: dict[int, Pending], window: Window, moment: Moment
     ) -> RefreshResult:
         changes = {oid: found.changes for oid, found in pending.items()}
+        self.settings = prepared.settings
+        if prepared.reads_clock:
+            self.settings = settings_at(prepared.settings, moment.at, stream.data_timestamp)
+            self.clock = self._clock(stream, prepared)
+            changes |= dict.fromkeys(self.clock.moved, 1)
         facts = self._facts(prepared, changes) if any(changes.values()) else TableFactsMap({}, changes)
         truncated = frozenset(oid for oid, found in pending.items() if found.truncated)
         self.decision = decision = decide(self._circumstances(stream, prepared, facts, truncated))
@@ -278,18 +287,25 @@ class TableRefresh(RefreshRecord):
         staging_tables.drop_orphans(self.connections.aside, self.pgt_id)
         return self._work(stream, prepared, decision, facts, window, moment)
 
+    def _clock(self, stream: StreamTable, prepared: Prepared) -> ClockMoves:
+        """What the clock has moved since the last refresh, if that is of account."""
+        if prepared.compiled.tree is None or not stream.is_populated:
+            return ClockMoves()
+        db.use_settings(self.connections.reader, self.settings)
+        return moves(self.connections.reader, prepared.tree)
+
     def _upstream(self, prepared: Prepared) -> Upstream:
         """Where a full refresh reads stream tables. In a tick they are newer than the snapshot, and there is no one
         place to read them and others: in a group this is made up for, by itself it is refreshed at a later snapshot."""
-        if self.tick is None or not prepared.upstream:
-            return AS_THEY_ARE
-        if self.group is None:
+        at_once = self.tick is None or not prepared.upstream
+        if self.group is None and not at_once:
             assert self.decision is not None
             raise Stop(Again(self.decision.reason))
         try:
-            return at_hand(self.connections, prepared)
+            return over_views(self.connections, prepared) if at_once else at_hand(self.connections, prepared)
         except NotCopied as problem:
-            raise Stop(Skip(f"{self.stream} cannot be computed in full with its group: {problem}")) from problem
+            where = "in full with its group" if self.group is not None else "as of the refresh's own time"
+            raise Stop(Skip(f"{self.stream} cannot be computed {where}: {problem}")) from problem
 
     def _facts(self, prepared: Prepared, changes: Mapping[int, int]) -> TableFactsMap:
         return ask.gather(self.connections.reader, [table.oid for table in prepared.sources], changes)
@@ -316,6 +332,7 @@ class TableRefresh(RefreshRecord):
             full=self.full,
             max_change_ratio=self.owner.settings.differential_max_change_ratio,
             sources=sources,
+            clock=self.clock.reason,
             unfilled=self._unfilled(prepared),
             by_service=self.initiated_by == "SCHEDULER",
             last_full_ms=stream.last_full_ms if many else None,
@@ -342,7 +359,7 @@ class TableRefresh(RefreshRecord):
         moment: Moment,
     ) -> RefreshResult:
         """Spark, then the one transaction."""
-        self.connections.use_settings(prepared.settings)
+        self.connections.use_settings(self.settings)
         facts = facts if facts.tables else self._facts(prepared, facts.changes)
         whole = decision.action is not Action.DIFFERENTIAL
         if whole and self.group is not None and self._reshape_for_readers(stream, prepared):
@@ -368,7 +385,7 @@ class TableRefresh(RefreshRecord):
         self.refresh_id = record.start_refresh(self.connections.aside, self.pgt_id, initiated_by=self.initiated_by)
         try:
             with writer.transaction():
-                db.use_settings(writer, prepared.settings)
+                db.use_settings(writer, self.settings)
                 relation = runner.run(physical)
                 if upstream is not AS_THEY_ARE:
                     self._require_as_seen(prepared)
@@ -377,9 +394,12 @@ class TableRefresh(RefreshRecord):
                 self.lap("apply")
                 until = self.group.until() if whole and self.group and prepared.upstream else None
                 upstream_frontier = until if whole else window.end_beyond
-                changes = sum(facts.changes.values())
+                changes = sum(count for oid, count in facts.changes.items() if oid not in self.clock.moved)
+                if not (whole or changes or applied.inserted or applied.deleted):
+                    decision = Decision(Action.NO_DATA, f"{decision.reason}, and no row with it")
                 result = self.finish(writer, decision, applied, changes, moment, upstream_frontier)
-                notify(writer, stream, result)
+                if result.action is not Action.NO_DATA:
+                    notify(writer, stream, result)
                 failpoints.reach("before-commit")
                 if self.group is None:
                     self.owner.hold_fence(writer)
@@ -427,7 +447,7 @@ class TableRefresh(RefreshRecord):
         """The sources with changes before the snapshot, and those with some after it."""
         late = {oid: found.changes for oid, found in window.pending(WindowPart.LATE).items()}
         early = (oid for oid, count in facts.changes.items() if count > late.get(oid, 0))
-        return Changed(frozenset(early), frozenset(oid for oid, count in late.items() if count))
+        return Changed(frozenset(early), frozenset(oid for oid, count in late.items() if count), self.clock.unknown)
 
     def _runner(
         self,
@@ -439,16 +459,16 @@ class TableRefresh(RefreshRecord):
         whole: bool,
         small: bool,
     ) -> StageRunner:
-        evaluator = self._evaluator(prepared, window, small=small)
+        evaluator = self._evaluator(window, small=small)
         return StageRunner(prepared, self.connections, evaluator, window, self.scratch, whole, late, upstream.copies)
 
-    def _evaluator(self, prepared: Prepared, window: Window, *, small: bool) -> Evaluator:
+    def _evaluator(self, window: Window, *, small: bool) -> Evaluator:
         if self.owner.without_spark:
             return OnPostgres(self.scratch, self.connections, window)
         from pgtrickle.refresh.evaluate.on_spark import OnSpark
         from pgtrickle.spark.worker import Snapshot
 
-        snapshot = Snapshot.export(self.owner.dsn, self.connections.reader, prepared.settings)
+        snapshot = Snapshot.export(self.owner.dsn, self.connections.reader, self.settings)
         session = self.owner.session()
         return OnSpark(self.pgt_id, self.scratch, self.connections, window, session, snapshot, small)
 

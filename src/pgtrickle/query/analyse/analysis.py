@@ -140,6 +140,10 @@ class Analysis:
     objects: tuple[tuple[int, int, int], ...] = ()
     named_columns: frozenset[tuple[int, int]] = frozenset()
     """The columns that the query itself reads, of tables and of views, by relation and number."""
+    reads_clock: bool = False
+    """Whether the time is part of the answer: that of the refresh."""
+    views_read_clock: bool = False
+    """Whether a view among the sources is why."""
 
     @property
     def normalised(self) -> str:

@@ -237,6 +237,8 @@ class _Reader:
             reasons=tuple(self._reasons),
             objects=objects,
             named_columns=frozenset((oid, number) for oid, numbers in named.items() for number in numbers),
+            reads_clock=any(each.reads_clock for each in all_facts),
+            views_read_clock=any(each.reads_clock for each in all_facts[1:]),
         )
 
     def _body(self, view: int) -> tuple[Body, rule_facts.RuleFacts]:

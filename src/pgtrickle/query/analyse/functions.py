@@ -1,7 +1,8 @@
 """Which functions incremental refresh may call: those whose result depends on arguments and settings only.
 
 Pure; called by `analyze.py`. PostgreSQL marks as STABLE both what reads settings (`to_char`, time zone casts: fine, a
-refresh pins its settings) and what reads the clock, the session or the catalog (not fine: it changes by itself).
+refresh pins its settings) and what reads the session or the catalog (not fine: it changes by itself). What reads
+the time that the transaction began at reads the time of the refresh instead (`syntax/clock.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pgtrickle.query.syntax.positions import locate_name
 #: Built-in STABLE functions that read the clock, the session, the server or the catalog.
 _STATEFUL = re.compile(
     r"""pg_(?!typeof$) | has_ | txid_ | inet_(?:client|server)_ | to_reg | reg | col_description$ | obj_description$
-      | shobj_description$ | (?:database|schema|table|query|cursor)_to_xml | now$ | transaction_timestamp$
+      | shobj_description$ | (?:database|schema|table|query|cursor)_to_xml
       | statement_timestamp$ | current_ | session_user$ | system_user$ | getpgusername$ | mxid_age$
       | row_security_active$ | format_type$ | oidvectortypes$ | aclexplode$ | version$ | ts_stat$ | ts_debug$""",
     re.VERBOSE,
@@ -25,8 +26,6 @@ _STATEFUL = re.compile(
 _READING = re.compile(r"(?:database|schema|table|query|cursor)_to_xml | ts_stat$ | ts_rewrite$", re.VERBOSE)
 #: Overloads of otherwise harmless functions that read the clock: (name, argument types).
 _STATEFUL_OVERLOADS = {
-    ("age", "timestamp without time zone"),
-    ("age", "timestamp with time zone"),
     ("age", "xid"),
     ("timetz", "time without time zone"),
     ("timezone", "text, time with time zone"),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pgtrickle.query.analyse import node_text
 from pgtrickle.query.analyse.node_text import Node, Value
+from pgtrickle.query.syntax.clock_text import AGE_SINCE_TODAY
 
 _FUNCTION = re.compile(r":(?:funcid|opfuncid|aggfnoid|winfnoid) (\d+)")
 _OPERATOR = re.compile(r":opno (\d+)")
@@ -43,6 +44,9 @@ _VALUE_FUNCTIONS = (
     "CURRENT_CATALOG",
     "CURRENT_SCHEMA",
 )
+_OF_CLOCK = frozenset(_VALUE_FUNCTIONS[:9])
+CLOCK_FUNCTIONS = AGE_SINCE_TODAY | {1299, 2647}
+"""Those and now(), transaction_timestamp()."""
 #: regproc, regprocedure, regoper, regoperator, regclass, regtype, regconfig, regdictionary, regnamespace, regrole,
 #: regcollation: their text form is looked up in the catalog.
 _NAMED_OBJECT_TYPES = frozenset({24, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4089, 4096, 4191})
@@ -63,18 +67,21 @@ class RuleFacts:
     named: frozenset[str]
     system_columns: bool
     whole_rows: frozenset[int]
+    reads_clock: bool
 
 
 def read(tree: str) -> RuleFacts:
     """The facts of a rule's node tree."""
-    stateful = [_VALUE_FUNCTIONS[int(op)] for op in _VALUE_FUNCTION.findall(tree)]
+    values = [_VALUE_FUNCTIONS[int(op)] for op in _VALUE_FUNCTION.findall(tree)]
+    stateful = [name for name in values if name not in _OF_CLOCK]
+    functions = _oids(_FUNCTION, tree)
     if _NEXT_VALUE.search(tree):
         stateful.append("NEXTVAL")
     if _TEXT_CONVERSION.search(tree) and _oids(_CATALOG_NAME_TYPE, tree) & _NAMED_OBJECT_TYPES:
         stateful.append("the text form of a reg* type")
     return RuleFacts(
         relations=_oids(_RELATION, tree),
-        functions=_oids(_FUNCTION, tree),
+        functions=functions,
         operators=_oids(_OPERATOR, tree),
         levels=tuple(_LEVEL.findall(tree)),
         aggregates=len(_AGGREGATE.findall(tree)),
@@ -82,6 +89,7 @@ def read(tree: str) -> RuleFacts:
         named=frozenset(value for type_, value in _CONSTANT.findall(tree) if int(type_) in _NAMED_OBJECT_TYPES),
         system_columns=_SYSTEM_COLUMN.search(tree) is not None,
         whole_rows=_whole_rows(tree),
+        reads_clock=not _OF_CLOCK.isdisjoint(values) or not CLOCK_FUNCTIONS.isdisjoint(functions),
     )
 
 

@@ -21,7 +21,12 @@ import psycopg
 from pgtrickle.model import Table, quote
 from pgtrickle.query.analyse import functions, rule_facts
 from pgtrickle.query.analyse.analysis import Analysis
+from pgtrickle.query.analyse.rule_facts import RuleFacts
 from pgtrickle.query.analyse.scratch_view import ScratchView, scratch
+from pgtrickle.query.syntax.clock_text import with_time
+
+_OF_TIME = frozenset({2077, 1178, 2027, 2019, 1388, 1961, 1967, 1968, 1969, 1199, 2058, 1174, 2024})
+"""current_setting(), the casts of a timestamptz that CURRENT_DATE and the like are made of, age() of two arguments."""
 
 
 class NotCopied(Exception):
@@ -44,7 +49,8 @@ def over_copies(conn: psycopg.Connection[Any], analysis: Analysis, copies: Mappi
 
 
 class _Texts:
-    """The query (number 0) and the views below it, by oid: what each says and reads, printed for the search path."""
+    """The query (number 0) and the views below it, by oid: what each says and reads, printed for the search path. What
+    reads the clock reads the time of the refresh instead (`syntax/clock_text.py`)."""
 
     def __init__(self, conn: psycopg.Connection[Any], analysis: Analysis, copies: Mapping[Table, str]) -> None:
         views = {view.table.oid: view.table for view in analysis.views}
@@ -56,15 +62,20 @@ class _Texts:
             shadowed = [*copies, *(views[oid] for oid in self.views_to_make())]
             self.path = ", ".join(dict.fromkeys(quote(table.schema) for table in shadowed))
             place.use_search_path(self.path)
-            self.text = {key: place.definition(oid) for key, oid in self._oids.items()}
+            texts = {key: place.definition(oid) for key, oid in self._oids.items()}
+        self.text = {
+            key: with_time(text, self.facts[key].functions) if self.facts[key].reads_clock else text
+            for key, text in texts.items()
+        }
 
     def views_to_make(self) -> list[int]:
-        """The views through which a copy is read, each after those that it reads."""
+        """The views through which a copy or the clock is read, each after those that it reads."""
         below = {key: (facts.relations & self.names.keys()) - {key} for key, facts in self.facts.items()}
         order = [key for key in TopologicalSorter(below).static_order() if key]
         found: list[int] = []
         for view in order:
-            if not self.facts[view].relations.isdisjoint({*self._copied, *found}):
+            facts = self.facts[view]
+            if facts.reads_clock or not facts.relations.isdisjoint({*self._copied, *found}):
                 found.append(view)
         return found
 
@@ -75,12 +86,19 @@ class _Texts:
         others = was.relations - replaced - {self._oids[key]}
         if not now.relations.isdisjoint(replaced) or not now.relations >= others:
             raise NotCopied("a table that it reads shares its name with another")
-        if (now.operators, now.functions) != (was.operators, was.functions):
+        same = _same_with_time(was, now) if was.reads_clock else now.functions == was.functions
+        if now.operators != was.operators or not same:
             raise NotCopied("a function or operator in it is found by search_path only")
         if now.named != was.named:
             raise NotCopied("it asks for the oid of a table that it reads")
         if was.system_columns:
             raise NotCopied("a system column has another value in a copy")
+
+
+def _same_with_time(was: RuleFacts, now: RuleFacts) -> bool:
+    """Whether a query calls the same functions, but for what stands in place of the clock."""
+    others = was.functions - rule_facts.CLOCK_FUNCTIONS
+    return not now.reads_clock and others <= now.functions <= others | _OF_TIME
 
 
 def _require_open(analysis: Analysis) -> None:

@@ -35,7 +35,15 @@ from pgtrickle.query.builder.with_queries import Names, names_in
 from pgtrickle.query.expression import reference
 from pgtrickle.query.operators import Operator
 from pgtrickle.query.rewrite import rewrite
-from pgtrickle.query.syntax import dialect, grouping_sets, mark_grouping_keys, named_windows, sublinks, whole_rows
+from pgtrickle.query.syntax import (
+    clock,
+    dialect,
+    grouping_sets,
+    mark_grouping_keys,
+    named_windows,
+    sublinks,
+    whole_rows,
+)
 from pgtrickle.query.syntax.inline_ctes import inlined
 from pgtrickle.query.syntax.values_as_union import as_union
 
@@ -74,6 +82,7 @@ class _Builder:
             written = named_windows.inlined(top_k.without_all(dialect.parse(body.sql)))
         except dialect.UnknownSyntaxError as error:
             raise self._context.refuse(gaps.UNFAITHFUL, str(error)) from error
+        written = clock.with_values(written)
         refuse_clauses(self._context, written)
         try:
             mark_grouping_keys.mark(written, body.grouped, self._context.calls)

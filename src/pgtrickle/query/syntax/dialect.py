@@ -164,6 +164,7 @@ class _Generator(PostgresGenerator):
 
 _Generator.TRANSFORMS = {
     **{node: transform for node, transform in PostgresGenerator.TRANSFORMS.items() if node is not exp.Pow},
+    exp.CurrentTime: lambda self, node: "CURRENT_TIME",
     Prefix: lambda self, node: f"OPERATOR({node.args['operator']}) {self.sql(node, 'this')}",
     AtLocal: lambda self, node: f"{self.sql(node, 'this')} AT LOCAL",
     SpecialCall: lambda self, node: node.written(self.sql),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from pgtrickle.delta.monotone import name, obstacle
 from pgtrickle.errors import Refused, StateError
+from pgtrickle.query.clock import values_in
 from pgtrickle.query.operators import Operator
 from pgtrickle.refresh.decide import Action, Decision
 
@@ -71,6 +72,8 @@ def require_monotone(members: Collection[Member]) -> None:
     for member in members:
         if member.tree is None:
             found = member.refusal or "its query cannot be maintained by changes"
+        elif values_in(member.tree):
+            found = "it reads the clock, which moves from round to round"
         elif (above := obstacle(member.tree, relids)) is not None:
             found = f"{name(above)} is not monotone"
         else:

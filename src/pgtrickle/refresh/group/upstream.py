@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pgtrickle.db import execute
+from pgtrickle.db import Connection, execute
 from pgtrickle.physical.flow import Place
 from pgtrickle.query.analyse.table_copies import over_copies
 from pgtrickle.refresh.connections import Connections
@@ -37,7 +37,7 @@ def at_hand(connections: Connections, prepared: Prepared) -> Upstream:
     NotCopied if PostgreSQL cannot be told so."""
     whole = prepared.compiled.tree is None
     if whole and prepared.upstream.issuperset(table.oid for table in prepared.sources):
-        return Upstream(Place.WRITER)
+        return Upstream(Place.WRITER, query=_over_views(connections.writer, prepared))
     copies = {
         table: _copy(connections, table.qualified) for table in prepared.sources if table.oid in prepared.upstream
     }
@@ -45,6 +45,18 @@ def at_hand(connections: Connections, prepared: Prepared) -> Upstream:
         view = over_copies(connections.reader, prepared.compiled.analysis, copies)
         return Upstream(Place.READER, query=f"SELECT * FROM {view}")
     return Upstream(Place.READER, {table.oid: copy for table, copy in copies.items()})
+
+
+def over_views(connections: Connections, prepared: Prepared) -> Upstream:
+    """For a query without a tree whose views read the clock: the reader evaluates it over views that read the time of
+    the refresh. NotCopied if PostgreSQL cannot be told so."""
+    query = _over_views(connections.reader, prepared) if prepared.compiled.tree is None else None
+    return AS_THEY_ARE if query is None else Upstream(Place.READER, query=query)
+
+
+def _over_views(connection: Connection, prepared: Prepared) -> str | None:
+    analysis = prepared.compiled.analysis
+    return f"SELECT * FROM {over_copies(connection, analysis, {})}" if analysis.views_read_clock else None
 
 
 def _copy(connections: Connections, table: str) -> str:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 import psycopg
@@ -33,8 +34,9 @@ from pgtrickle.errors import Error, StateError
 from pgtrickle.query.analyse.analyze import analyze
 from pgtrickle.query.analyse.fingerprint import fingerprint, still_holds
 from pgtrickle.query.analyse.scratch_view import ScratchView
-from pgtrickle.query.analyse.table_copies import NotCopied
+from pgtrickle.query.analyse.table_copies import NotCopied, over_copies
 from pgtrickle.record import Record
+from pgtrickle.refresh.clock import settings_at
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.decide import Action
 from pgtrickle.refresh.definition.binding import Bound, compile_bound
@@ -222,7 +224,17 @@ def _transaction(connections: Connections, stream: StreamTable) -> Iterator[None
         if relations:
             db.execute(reader, f"SET LOCAL lock_timeout = '{db.LOCK_TIMEOUT}'")
             db.execute(reader, f"LOCK TABLE {', '.join(relations)} IN ACCESS SHARE MODE")
+        _use_time(reader, stream)
         yield
+
+
+def _use_time(reader: Connection, stream: StreamTable) -> None:
+    """The query is evaluated as of the table's own time."""
+    row = reader.execute(
+        "SELECT data_timestamp FROM pgtrickle.pgt_stream_tables WHERE pgt_id = %s", (stream.pgt_id,)
+    ).fetchone()
+    if row is not None and isinstance(row[0], datetime):
+        db.use_settings(reader, settings_at({}, row[0]))
 
 
 def _relations(aside: Connection, stream: StreamTable) -> list[str]:
@@ -299,7 +311,14 @@ def _require_captured(connections: Connections, stream: StreamTable, missed: Col
 
 
 def _evaluated(reader: Connection, stream: StreamTable, meant: Bound, share: Share | None = None) -> Differences:
-    """Against the query's text, as PostgreSQL reads it under the path it was given with."""
+    """Against the query's text, as PostgreSQL reads it under the path it was given with. Where it reads the clock, that
+    is put in its place in the text that PostgreSQL prints of it."""
+    analysis = meant.compiled.analysis
+    if analysis.reads_clock:
+        try:
+            return compare(reader, stream, db.statement(over_copies(reader, analysis, {})), share)
+        except NotCopied as problem:
+            raise _incomparable(stream, str(problem)) from problem
     with reader.transaction():
         place = ScratchView(reader)
         before = place.search_path()
