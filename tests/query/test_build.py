@@ -102,9 +102,10 @@ REFUSED = (
     ),
     ("SELECT id, ARRAY(SELECT product FROM items) FROM customers", gaps.ARRAY, "line 1, column 12"),
     (
-        "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 3) SELECT n FROM r",
+        "SELECT id, (WITH RECURSIVE r AS (SELECT o.id AS n FROM orders o WHERE o.id = c.id UNION ALL SELECT n + 1 FROM r"
+        " WHERE n < 3) SELECT count(*) FROM r) AS x FROM customers c",
         gaps.RECURSIVE,
-        "line 1, column 1",
+        "line 1, column 13",
     ),
     (
         "SELECT r.a FROM customers, ROWS FROM (unnest(ARRAY[1]), unnest(ARRAY[2])) r (a, b)",

@@ -1,5 +1,27 @@
 """The delta algebra: pure, no psycopg, no pyspark. Importing the package registers every rule."""
 
-from pgtrickle.delta import aggregate, constant, inner_join, left_join, match, row_wise, scan, top_k, union_all
+from pgtrickle.delta import (
+    aggregate,
+    constant,
+    inner_join,
+    left_join,
+    match,
+    recursive,
+    row_wise,
+    scan,
+    top_k,
+    union_all,
+)
 
-__all__ = ["aggregate", "constant", "inner_join", "left_join", "match", "row_wise", "scan", "top_k", "union_all"]
+__all__ = [
+    "aggregate",
+    "constant",
+    "inner_join",
+    "left_join",
+    "match",
+    "recursive",
+    "row_wise",
+    "scan",
+    "top_k",
+    "union_all",
+]

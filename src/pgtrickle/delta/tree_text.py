@@ -25,10 +25,12 @@ from pgtrickle.query.operators import (
     Match,
     Operator,
     Project,
+    Recursive,
     Repeat,
     Scan,
     TopK,
     UnionAll,
+    WorkingTable,
 )
 
 
@@ -158,6 +160,18 @@ def _(op: TopK, style: Style) -> str:
         return f"TopK{limit}{ties} offset {op.offset} by {order}"
     limit = "" if op.limit is None else f" {op.limit}"
     return f"first{style.mark}{limit}{ties} after {op.offset} by {order}"
+
+
+@line.register
+def _(op: Recursive, style: Style) -> str:
+    union = "union" if op.distinct else "union all"
+    shown = ", ".join(column.label or column.name for column in op.columns)
+    return f"{style.word('Recursion')} by {union} ({shown if style.labels is not None else _names(op.columns)})"
+
+
+@line.register
+def _(op: WorkingTable, style: Style) -> str:
+    return f"{style.word('WorkingTable')} ({', '.join(style.column(name) for name in op.names)})"
 
 
 @line.register

@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from pgtrickle.model import Column, Table
 from pgtrickle.postgres.weighted import Step
-from pgtrickle.query.operators import Aggregate, TopK
+from pgtrickle.query.operators import Aggregate, Recursive, TopK
 
 
 class Place(StrEnum):
@@ -193,6 +193,16 @@ class KeepFirst:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepRecursion:
+    """Stage: a recursion is evaluated at the snapshot, and compared with the rows kept; or, with `changed`, changed by
+    rounds over what those tables have changes of."""
+
+    number: int
+    recursion: Recursive
+    changed: frozenset[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LandResult:
     """Stage: rows land in PostgreSQL and, after `steps`, are the result's rows."""
 
@@ -208,7 +218,7 @@ class ReadResult:
     aggregate: int
 
 
-Stage = LandAggregate | KeepFirst | LandResult | ReadResult
+Stage = LandAggregate | KeepFirst | KeepRecursion | LandResult | ReadResult
 
 
 @dataclass(frozen=True, slots=True)
