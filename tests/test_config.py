@@ -39,6 +39,7 @@ CONTRACT: dict[str, Value] = {
     "slot_lag_warning_threshold_mb": 100,
     "slot_lag_critical_threshold_mb": 1024,
     "buffer_growth_warning_rows": 1_000_000,
+    "ivm_recursive_max_depth": 100,
     "audit_interval": 0,
     "audit_sample": 16,
     "audit_timeout": 60,
@@ -130,15 +131,11 @@ def test_wrong_values_are_named(name: str, value: str, message: str) -> None:
 
 def test_a_setting_that_was_removed_is_told_of(database18: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing ever read it: what was set goes on to have no effect, and that is said."""
-    with db.connect(database18) as conn:
-        this = sql.Identifier(conn.info.dbname)
-        conn.execute(sql.SQL("ALTER DATABASE {} SET pg_trickle.ivm_recursive_max_depth = 7").format(this))
     monkeypatch.setenv("PGTRICKLE_CHANGE_BUFFER_SCHEMA", "mine")
     with db.connect(database18) as conn, pytest.warns(IgnoredSetting) as told:
         assert Settings.load(conn) == Settings()
     assert [str(each.message).split(":")[0] for each in told] == [
         "the setting change_buffer_schema has no effect any more",
-        "the setting ivm_recursive_max_depth has no effect any more",
     ]
 
 

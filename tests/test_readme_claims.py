@@ -33,10 +33,12 @@ INCREMENTAL = {
         "SELECT a, percentile_cont(0.5) WITHIN GROUP (ORDER BY b) FROM r GROUP BY a",
         "SELECT id, (SELECT rank(3) WITHIN GROUP (ORDER BY s.b) FROM r AS s WHERE s.a = r.id) AS place FROM r",
     ),
+    "`WITH RECURSIVE`": (
+        "WITH RECURSIVE w AS (SELECT id FROM r UNION SELECT s.id FROM w JOIN r AS s ON s.a = w.id) SELECT id FROM w",
+    ),
 }
 FULL = {
     "window functions": "SELECT id, rank() OVER (ORDER BY id) FROM r",
-    "`WITH RECURSIVE`": "WITH RECURSIVE w AS (SELECT id FROM r UNION SELECT id + 1 FROM w) SELECT id FROM w",
     "`LIMIT` and `ARRAY(SELECT …)` without `ORDER BY`": "SELECT id FROM r LIMIT 3",
     "volatile functions": "SELECT random() AS x FROM r",
     "those that read the clock": "SELECT now() AS x FROM r",

@@ -23,7 +23,6 @@ Value: TypeAlias = bool | int | float | str
 LONGEST_SCHEDULE_S: Final = 3650 * 86400
 """Ten years, in seconds: sums of times stay within those of Python and PostgreSQL."""
 REMOVED: Final = {
-    "ivm_recursive_max_depth": "recursive queries are computed in full, by PostgreSQL",
     "change_buffer_schema": "change buffers are always in the schema pgtrickle_changes",
 }
 """Settings that there were and that nothing ever read, each with the reason."""
@@ -70,6 +69,9 @@ class Settings:
     allow_circular: bool = _setting(False, "Whether stream tables may form a monotone cycle.")
     max_fixpoint_iterations: int = _setting(
         100, "Rounds after which a cycle that does not settle is an error.", least=1
+    )
+    ivm_recursive_max_depth: int = _setting(
+        100, "Rounds after which a recursive query that does not end is an error.", least=1
     )
     user_triggers: str = _setting(
         "auto",

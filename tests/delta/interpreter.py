@@ -35,6 +35,7 @@ from pgtrickle.query.operators import (
     MatchKind,
     Operator,
     Project,
+    Recursive,
     Repeat,
     RowWise,
     Scan,
@@ -42,6 +43,7 @@ from pgtrickle.query.operators import (
     UnionAll,
     Window,
     WindowCall,
+    WorkingTable,
 )
 from tests.delta.expressions import EXACT, TIME, NotInterpretedError, convert, divide, parse, value_of
 from tests.delta.expressions import evaluate as evaluate_expression
@@ -323,6 +325,32 @@ def _(op: Repeat, world: World, at: Moment | None = None) -> ZSet:
 
 
 @rows_of.register
+def _(op: WorkingTable, world: World, at: Moment | None = None) -> ZSet:
+    """The rows of the round before; by itself, outside of a round, it has none."""
+    return world[_working(op)].before if _working(op) in world else Counter()
+
+
+@rows_of.register
+def _(op: Recursive, world: World, at: Moment | None = None) -> ZSet:
+    found: ZSet = Counter()
+    made = evaluate(op.input, world, at)
+    while made:
+        if op.distinct:
+            made = Counter(row for row in made if row not in found)
+        found = add(found, made)
+        last = TableWindow(op.working.names, made)
+        made = evaluate(op.step, {**world, _working(op.working): last}, at)
+        if len(found) > 10_000:
+            raise ValueError("the recursion has no end")
+    return found
+
+
+def _working(op: WorkingTable) -> int:
+    """The working table as a key of a world: no oid."""
+    return -int(op.names[0].strip("c"))
+
+
+@rows_of.register
 def _(op: UnionAll, world: World, at: Moment | None = None) -> ZSet:
     return add(*(evaluate(branch, world, at) for branch in op.branches))
 
@@ -346,6 +374,8 @@ def _(op: StatefulDelta, world: World, at: Moment | None = None) -> ZSet:
                 for rows in (before, after)
             )
             return add(negate(old), new)
+        case Recursive() as recursion:
+            return add(evaluate(recursion, world, Moment.AFTER), negate(evaluate(recursion, world, Moment.BEFORE)))
         case Aggregate() as aggregate:
             touched = {_key(aggregate, row) for row in delta}
             old = _finish(aggregate, _groups(aggregate, before), touched)

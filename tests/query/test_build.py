@@ -107,9 +107,12 @@ REFUSED = (
     ),
     ("SELECT id, ARRAY(SELECT product FROM items) FROM customers", gaps.ARRAY, "line 1, column 12"),
     (
-        "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 3) SELECT n FROM r",
+        (
+            "SELECT id, (WITH RECURSIVE r AS (SELECT o.id AS n FROM orders o WHERE o.id = c.id UNION ALL SELECT n + 1"
+            " FROM r WHERE n < 3) SELECT count(*) FROM r) AS x FROM customers c"
+        ),
         gaps.RECURSIVE,
-        "line 1, column 1",
+        "line 1, column 13",
     ),
     ("SELECT id FROM customers LIMIT 3", gaps.LIMIT, "line 1, column 26"),
     ("SELECT id FROM customers ORDER BY id LIMIT 1 + 1", gaps.LIMIT, "line 1, column 38"),

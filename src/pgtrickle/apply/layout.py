@@ -14,11 +14,12 @@ from psycopg import sql
 
 from pgtrickle.db import Connection, statement
 from pgtrickle.postgres.statements.first_rows import FirstRows
+from pgtrickle.postgres.statements.recursion import RecursiveRows
 from pgtrickle.postgres.statements.state import StateTable
 from pgtrickle.postgres.statements.window_rows import WindowRows
 from pgtrickle.query.operators import Operator
 
-Kept = StateTable | FirstRows | WindowRows
+Kept = StateTable | FirstRows | WindowRows | RecursiveRows
 
 
 def label(connection: Connection, kept: Iterable[Kept], tree: Operator) -> None:

@@ -16,8 +16,10 @@ from pgtrickle.postgres.statements.script import (
     Expected,
     FromTables,
     Require,
+    Rounds,
     Run,
     Script,
+    There,
     UnlessConflict,
     When,
     empty_temporary,
@@ -40,6 +42,7 @@ class _Runner:
         self.connection = connection
         self.tables = tables
         self.counted = Counter[str]()
+        self.changed = 0
 
     def run(self, script: Script) -> None:
         for command in script:
@@ -58,6 +61,18 @@ class _Runner:
                 self._attempt(statement, otherwise)
             case FromTables():
                 self._from_tables(command)
+            case There(script=script):
+                _Runner(self.tables(), self.tables).run(script)
+            case Rounds():
+                self._rounds(command)
+
+    def _rounds(self, command: Rounds) -> None:
+        for _ in range(command.most + 1):
+            before = self.changed
+            self.run(command.script)
+            if self.changed == before:
+                return
+        raise StateError(command.problem.message, code=command.problem.code, hint=command.problem.hint)
 
     def _statement(self, statement: Run) -> None:
         if statement.expected is None:
@@ -88,6 +103,7 @@ class _Runner:
         self._count(statement, changed)
 
     def _count(self, statement: Run, changed: int) -> None:
+        self.changed += max(changed, 0)
         self.counted.update(dict.fromkeys(statement.counts, changed))
 
     def _from_tables(self, command: FromTables) -> None:

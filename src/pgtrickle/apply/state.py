@@ -6,8 +6,10 @@ from __future__ import annotations
 from pgtrickle.apply.staging_tables import STATE_SCHEMA
 from pgtrickle.db import Connection, execute
 from pgtrickle.model import quote
+from pgtrickle.postgres import recursion
 from pgtrickle.postgres.aggregate import state_columns
 from pgtrickle.postgres.statements.first_rows import FirstRows
+from pgtrickle.postgres.statements.recursion import RecursiveRows
 from pgtrickle.postgres.statements.state import StateTable
 from pgtrickle.postgres.statements.window_rows import WindowRows
 from pgtrickle.postgres.wire import definition
@@ -43,6 +45,15 @@ def create_window_rows(connection: Connection, kept: WindowRows) -> None:
     definitions = ", ".join(["h bigint NOT NULL", *map(definition, kept.window.columns)])
     execute(connection, f"CREATE TABLE {kept.name} ({definitions})")
     execute(connection, f"CREATE INDEX ON {kept.name} (h)")
+
+
+def create_recursive_rows(connection: Connection, kept: RecursiveRows) -> None:
+    """Creates the empty table of a recursion's rows, with an index on each column that joins look for."""
+    columns = ", ".join(definition(column) for column in recursion.state_columns(kept.node))
+    execute(connection, f"CREATE TABLE {kept.name} (h bigint NOT NULL, {columns})")
+    execute(connection, f"CREATE INDEX ON {kept.name} (h)")
+    for name in sorted(kept.sought):
+        execute(connection, f"CREATE INDEX ON {kept.name} USING hash ({quote(name)})")
 
 
 def drop(connection: Connection, pgt_id: int) -> None:

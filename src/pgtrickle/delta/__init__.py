@@ -1,6 +1,18 @@
 """The delta algebra: pure, no psycopg, no pyspark. Importing the package registers every rule."""
 
-from pgtrickle.delta import aggregate, constant, inner_join, left_join, match, row_wise, scan, top_k, union_all, window
+from pgtrickle.delta import (
+    aggregate,
+    constant,
+    inner_join,
+    left_join,
+    match,
+    recursive,
+    row_wise,
+    scan,
+    top_k,
+    union_all,
+    window,
+)
 
 __all__ = [
     "aggregate",
@@ -8,6 +20,7 @@ __all__ = [
     "inner_join",
     "left_join",
     "match",
+    "recursive",
     "row_wise",
     "scan",
     "top_k",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pgtrickle.query.operators import LeftJoin, Match, Operator, RowWise, Scan, Stateful, require
+from pgtrickle.query.operators import LeftJoin, Match, Operator, RowWise, Scan, Stateful, WorkingTable, require
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +114,6 @@ def keeps_state(operator: Operator) -> bool:
 
     State tables hold the rows of the start of the window, so such an operator is cheap to read at `Before`.
     """
-    if isinstance(operator, Stateful):
+    if isinstance(operator, Stateful | WorkingTable):
         return True
     return bool(operator.inputs) and all(map(keeps_state, operator.inputs))

@@ -26,6 +26,7 @@ from pgtrickle.query.operators import (
     MatchKind,
     Operator,
     Project,
+    Recursive,
     Repeat,
     RowWise,
     Scan,
@@ -97,6 +98,19 @@ def growth(tree: Operator, changed: Collection[int]) -> Growth | None:
     return None
 
 
+def terms(tree: Operator, changed: Collection[int], *, once: bool) -> tuple[Term, ...]:
+    """The terms of what changes in a monotone query with these tables: of a linear one, those of all sets of places;
+    `once`: those of each place by itself, which give at least the rows that come, or go."""
+    places = _places(tree, changed)
+    return tuple(_terms(tree, places, 1 if once else len(places)))
+
+
+def is_multilinear(tree: Operator, changed: Collection[int]) -> bool:
+    """Whether a monotone query is the sum of the terms of all sets of places, and these are not too many."""
+    places = _places(tree, changed)
+    return len(set(places)) == len(places) <= _MOST_PLACES and _is_linear(tree, changed)
+
+
 def _terms(tree: Operator, places: Collection[Scan], most: int) -> Iterator[Term]:
     for size in range(1, most + 1):
         for chosen in combinations(places, size):
@@ -131,7 +145,7 @@ def _is_linear(tree: Operator, changed: Collection[int]) -> bool:
     """Whether each row comes from one row at each place: no duplicates are dropped on the way, and no row matches what
     it matched before."""
     return not any(
-        (isinstance(node, Aggregate) and _places(node, changed))
+        (isinstance(node, Aggregate | Recursive) and _places(node, changed))
         or (isinstance(node, Match) and _places(node.right, changed))
         for node in walk(tree)
     )

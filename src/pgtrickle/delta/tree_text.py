@@ -25,12 +25,14 @@ from pgtrickle.query.operators import (
     Match,
     Operator,
     Project,
+    Recursive,
     Repeat,
     Scan,
     TopK,
     UnionAll,
     Window,
     WindowCall,
+    WorkingTable,
 )
 
 
@@ -167,6 +169,18 @@ def _(op: Window, style: Style) -> str:
     calls = ", ".join(_windowed(call, style) for call in op.calls)
     by = f"by {', '.join(map(style.column, op.keys))}" if op.keys else "(one partition)"
     return f"{style.word('Window')} {calls} {by}"
+
+
+@line.register
+def _(op: Recursive, style: Style) -> str:
+    union = "union" if op.distinct else "union all"
+    shown = ", ".join(column.label or column.name for column in op.columns)
+    return f"{style.word('Recursion')} by {union} ({shown if style.labels is not None else _names(op.columns)})"
+
+
+@line.register
+def _(op: WorkingTable, style: Style) -> str:
+    return f"{style.word('WorkingTable')} ({', '.join(style.column(name) for name in op.names)})"
 
 
 @line.register

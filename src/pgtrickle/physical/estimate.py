@@ -9,7 +9,18 @@ from pgtrickle.physical.join_path import flipped, join_step
 from pgtrickle.physical.table_facts import ROWS_PER_UNKNOWN_VALUE, TableFactsMap, read_cost
 from pgtrickle.postgres.weighted import chain
 from pgtrickle.query.clock import turns
-from pgtrickle.query.operators import Aggregate, Equality, InnerJoin, LeftJoin, Match, Operator, Scan, UnionAll, walk
+from pgtrickle.query.operators import (
+    Aggregate,
+    Equality,
+    InnerJoin,
+    LeftJoin,
+    Match,
+    Operator,
+    Recursive,
+    Scan,
+    UnionAll,
+    walk,
+)
 
 
 def delta_rows(plan: Operator, facts: TableFactsMap) -> float:
@@ -22,6 +33,9 @@ def delta_rows(plan: Operator, facts: TableFactsMap) -> float:
             return sum(delta_rows(part, facts) for part in parts)
         case StatefulDelta(kept=Aggregate(keys=())):
             return 2.0
+        case StatefulDelta(kept=Recursive() as kept):
+            changed = {node.table.oid for node in walk(kept) if isinstance(node, Scan)}
+            return 2.0 * sum(facts.changes.get(oid, 0) for oid in changed)
         case StatefulDelta(delta=below):
             return 2.0 * delta_rows(below, facts)
         case InnerJoin():

@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from pgtrickle.model import Column, Table
 from pgtrickle.postgres.weighted import Step
-from pgtrickle.query.operators import Aggregate, TopK, Window
+from pgtrickle.query.operators import Aggregate, Recursive, TopK, Window
 
 
 class Place(StrEnum):
@@ -204,6 +204,16 @@ class LandWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepRecursion:
+    """Stage: a recursion is evaluated at the snapshot, and compared with the rows kept; or, with `changed`, changed by
+    rounds over what those tables have changes of."""
+
+    number: int
+    recursion: Recursive
+    changed: frozenset[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LandResult:
     """Stage: rows land in PostgreSQL and, after `steps`, are the result's rows."""
 
@@ -222,7 +232,7 @@ class ReadResult:
 Landing = LandAggregate | LandWindow | LandResult
 """What rows of a flow land for."""
 
-Stage = Landing | KeepFirst | ReadResult
+Stage = Landing | KeepFirst | KeepRecursion | ReadResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from pgtrickle.physical.flow import (
     HashJoin,
     JointLookup,
     KeepFirst,
+    KeepRecursion,
     LandAggregate,
     LandResult,
     LandWindow,
@@ -57,6 +58,10 @@ def _stages(physical: Physical, actual: Actual, measured: Sequence[Measured]) ->
                 yield from _flow(flow, 1, actual, told)
             case KeepFirst(number=number):
                 yield f"{position}. read the first rows {number}, and compare them with those kept{done}"
+            case KeepRecursion(number=number, changed=None):
+                yield f"{position}. evaluate recursion {number}, and compare it with the rows kept{done}"
+            case KeepRecursion(number=number):
+                yield f"{position}. bring recursion {number} up to date, round by round{done}"
             case LandResult(input=flow):
                 yield f"{position}. land the result{done}"
                 yield from _flow(flow, 1, actual, told)

@@ -13,7 +13,7 @@ be divided, since its state is merged once: where that would be needed, the plan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pgtrickle.delta.algebra import (
@@ -30,14 +30,17 @@ from pgtrickle.delta.algebra import (
 )
 from pgtrickle.delta.differentiate import differentiate
 from pgtrickle.model import BIGINT, Column, quote
+from pgtrickle.physical import recursion
 from pgtrickle.physical.early_projection import cancels, without_unread
 from pgtrickle.physical.estimate import delta_rows
 from pgtrickle.physical.flow import (
     WHOLE,
+    Choice,
     Flow,
     HashJoin,
     JointLookup,
     KeepFirst,
+    KeepRecursion,
     LandAggregate,
     LandResult,
     LandWindow,
@@ -80,6 +83,7 @@ from pgtrickle.query.operators import (
     LeftJoin,
     Match,
     Operator,
+    Recursive,
     Scan,
     Stateful,
     TopK,
@@ -177,13 +181,20 @@ class _DeltaLowering:
                 case Window() as window:
                     self.stages.append(LandWindow(number, window, self._flow(node.delta, ())))
                 case TopK() as top:
-                    for below in walk(node.delta):
-                        if isinstance(below, StatefulDelta):
-                            self._land(below)
+                    for below in _stateful_deltas(node.delta):
+                        self._land(below)
                     self.stages.append(KeepFirst(number, top))
+                case Recursive() as recursion:
+                    self._land_recursion(number, recursion)
                 case _:
                     raise TypeError(f"no state of {type(node.kept).__name__}")
         return number
+
+    def _land_recursion(self, number: int, node: Recursive) -> None:
+        changed = self.changed.within(WindowPart.WHOLE)
+        again = recursion.obstacle(node, changed) is not None
+        self.stages.append(KeepRecursion(number, node, None if again else changed))
+        self.operands.choices.append(Choice(tables(node), "recursion over", recursion.method(node, changed)))
 
     def _flow(self, plan: Operator, above: tuple[Step, ...], part: WindowPart = WindowPart.WHOLE) -> Flow:
         """The rows of a delta plan of that part of the window, after the steps `above` it."""
@@ -449,6 +460,14 @@ class _DeltaLowering:
         joined = join(from_input(1), names, own.as_input(2), operand.names, on.condition, own.sign)
         columns = steps[-1].columns if steps else left.columns + operand.columns
         return JointLookup(columns, left.rows, (left, own.flow), run_steps(joined, steps))
+
+
+def _stateful_deltas(plan: Operator) -> Iterator[StatefulDelta]:
+    """The deltas that have stages; what is in a recursion has none."""
+    if isinstance(plan, StatefulDelta):
+        yield plan
+    for below in () if isinstance(plan, StatefulDelta) and isinstance(plan.kept, Recursive) else plan.inputs:
+        yield from _stateful_deltas(below)
 
 
 def _is_large(tables: int, operand: Operator) -> bool:

@@ -7,7 +7,7 @@ Spark carries. Steps over a join are left to the landing, or sent to PostgreSQL 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pgtrickle.model import Column, Expr, quote
@@ -17,6 +17,7 @@ from pgtrickle.physical.flow import (
     Flow,
     HashJoin,
     KeepFirst,
+    KeepRecursion,
     LandAggregate,
     LandResult,
     LandWindow,
@@ -45,6 +46,7 @@ from pgtrickle.query.operators import (
     LeftJoin,
     Match,
     Operator,
+    Recursive,
     Scan,
     Stateful,
     TopK,
@@ -78,8 +80,16 @@ def whole_query(sql: str, columns: tuple[Column, ...], place: Place) -> Physical
 
 def numbered(tree: Operator) -> dict[Stateful, int]:
     """What keeps state in a tree, with the numbers the state tables bear."""
-    stateful = dict.fromkeys(node for node in walk(tree) if isinstance(node, Stateful))
+    stateful = dict.fromkeys(_stateful(tree))
     return {node: number for number, node in enumerate(stateful, start=1)}
+
+
+def _stateful(operator: Operator) -> Iterator[Stateful]:
+    """What keeps state, top first; what is in a recursion keeps none, since its rounds read tables."""
+    if isinstance(operator, Stateful):
+        yield operator
+    for below in () if isinstance(operator, Recursive) else operator.inputs:
+        yield from _stateful(below)
 
 
 @dataclass(slots=True)
@@ -109,14 +119,15 @@ class FullLowering:
                 case TopK():
                     self._land_below(node.input)
                     self.stages.append(KeepFirst(number, node))
+                case Recursive():
+                    self.stages.append(KeepRecursion(number, node))
                 case _:
                     raise TypeError(f"no state of {type(node).__name__}")
         return number
 
     def _land_below(self, operator: Operator) -> None:
-        for below in walk(operator):
-            if isinstance(below, Stateful):
-                self.land(below)
+        for below in _stateful(operator):
+            self.land(below)
 
     def _land_aggregate(self, number: int, aggregate: Aggregate) -> None:
         """Additive ones are grouped where their rows are read, so that groups travel."""

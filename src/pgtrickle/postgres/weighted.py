@@ -10,10 +10,22 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from pgtrickle.model import Column, Expr, quote
+from pgtrickle.postgres import recursion
 from pgtrickle.postgres.aggregate import contribution_columns, contributions, outputs
 from pgtrickle.postgres.wire import WEIGHT
 from pgtrickle.query import render
-from pgtrickle.query.operators import Aggregate, Expand, Filter, Operator, Project, Repeat, RowWise, Stateful, UnionAll
+from pgtrickle.query.operators import (
+    Aggregate,
+    Expand,
+    Filter,
+    Operator,
+    Project,
+    Recursive,
+    Repeat,
+    RowWise,
+    Stateful,
+    UnionAll,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +104,8 @@ def negated(relation: str, columns: Sequence[str]) -> str:
 
 def kept_rows(node: Stateful, table: str) -> str:
     """The rows of what keeps state, off its table."""
+    if isinstance(node, Recursive):
+        return recursion.kept_rows(node, table)
     if isinstance(node, Aggregate):
         return outputs(node, f"SELECT * FROM {table}")
     return " ".join(["SELECT", ", ".join(map(quote, node.names)), "FROM", table])

@@ -59,7 +59,7 @@ SUBQUERY = Gap(
     "{name} cannot be maintained incrementally yet",
     "write it as a join, or use refresh_mode => 'FULL'",
 )
-RECURSIVE = Gap("PT226", "WITH RECURSIVE cannot be maintained incrementally yet")
+RECURSIVE = Gap("PT226", "a WITH RECURSIVE {name} cannot be maintained incrementally")
 LATERAL = Gap("PT227", "this LATERAL cannot be maintained incrementally yet")
 SET_RETURNING = Gap("PT228", "set-returning function {name} cannot be maintained incrementally yet")
 LIMIT = Gap(

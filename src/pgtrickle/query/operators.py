@@ -386,6 +386,39 @@ class Window(Stateful):
         return tuple(dict.fromkeys([*self.keys, *(name for call in self.calls for name in call.reads)]))
 
 
+@dataclass(frozen=True, slots=True)
+class WorkingTable(Operator):
+    """In the recursive term of a WITH RECURSIVE: the rows that the round before added. `distinct`: of a UNION."""
+
+    distinct: bool
+
+    def __post_init__(self) -> None:
+        _require_unique(self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Recursive(Stateful):
+    """WITH RECURSIVE: the rows of `input`, and round by round those that `step` makes of the rows of the round before,
+    its `working` table, until there are none; with `distinct` (UNION) only rows that are new, each once.
+
+    The i-th column of both terms becomes the i-th output column.
+    """
+
+    step: Operator
+    working: WorkingTable
+
+    INPUTS: ClassVar[tuple[str, ...]] = ("input", "step")
+
+    def __post_init__(self) -> None:
+        for each in (self.input, self.step, self.working):
+            require(len(each.columns) == len(self.columns), "the terms of a recursion are equally wide")
+        require(sum(node == self.working for node in walk(self.step)) == 1, "a recursive term reads its rows once")
+
+    @property
+    def distinct(self) -> bool:
+        return self.working.distinct
+
+
 Joined = InnerJoin | LeftJoin | Match
 """What puts the rows of two sides together."""
 

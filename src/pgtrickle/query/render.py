@@ -16,6 +16,7 @@ from pgtrickle.query.operators import (
     MatchKind,
     Operator,
     Project,
+    Recursive,
     Repeat,
     Scan,
     Ties,
@@ -23,6 +24,7 @@ from pgtrickle.query.operators import (
     UnionAll,
     Window,
     WindowCall,
+    WorkingTable,
 )
 
 Leaf = Callable[[Operator], str | None]
@@ -74,6 +76,10 @@ def select(operator: Operator, *, leaf: Leaf = _no_leaf) -> str:
             return _aggregate(operator, leaf)
         case Window():
             return _window(operator, leaf)
+        case Recursive():
+            return _recursion(operator, leaf)
+        case WorkingTable():
+            return _no_rows(operator)
         case UnionAll():
             return " UNION ALL ".join(_branch(operator, branch, leaf) for branch in operator.branches)
     raise TypeError(f"cannot render {type(operator).__name__}")
@@ -154,6 +160,31 @@ def _sortable(column: Column) -> str:
     """Not each type has an order, and equal values may differ in their text: 1.0 and 1.00."""
     name = quote(column.name)
     return name if column.type.has_one_look else f'{name}::text COLLATE "C"'
+
+
+def _recursion(operator: Recursive, leaf: Leaf) -> str:
+    name = quote(f"pgt_recursion_{operator.working.names[0]}")
+
+    def inner(node: Operator) -> str | None:
+        if node != operator.working:
+            return leaf(node)
+        pairs = zip(operator.names, node.names, strict=True)
+        return f"{_list(f'{quote(given)} AS {quote(read)}' for given, read in pairs)} FROM {name}"
+
+    union = "UNION" if operator.distinct else "UNION ALL"
+    terms = f"{_nested(operator.input, leaf)} {union} {_nested(operator.step, inner)}"
+    columns = ", ".join(quote(each) for each in operator.names)
+    return f"WITH RECURSIVE {name}({columns}) AS ({terms}) {_columns(operator)} FROM {name}"
+
+
+def _no_rows(operator: WorkingTable) -> str:
+    """What a working table is before its recursion is put together: its columns are known, and there are no rows."""
+    collations = ("" if c.type.collation is None else f" COLLATE {c.type.collation}" for c in operator.columns)
+    typed = (
+        f"NULL::{column.type.name}{collation} AS {quote(column.name)}"
+        for column, collation in zip(operator.columns, collations, strict=True)
+    )
+    return f"{_list(typed)} WHERE false"
 
 
 def _branch(union: UnionAll, branch: Operator, leaf: Leaf) -> str:

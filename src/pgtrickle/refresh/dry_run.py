@@ -20,7 +20,7 @@ from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.db import Connection
 from pgtrickle.errors import StateError
-from pgtrickle.physical.flow import Flow, KeepFirst, LandAggregate, LandWindow, Physical
+from pgtrickle.physical.flow import Flow, KeepFirst, KeepRecursion, LandAggregate, LandWindow, Physical
 from pgtrickle.physical.flow_text import Measured
 from pgtrickle.physical.window_parts import Changed
 from pgtrickle.postgres.row_image import by_image
@@ -112,7 +112,8 @@ def _undone(refresher: Refresher, stream: StreamTable, prepared: Prepared) -> It
             clock = moves(session, prepared.tree)
             reason = _by_window(prepared, pending, clock)
             changes = {oid: found.changes for oid, found in pending.items()}
-            yield NoRun(reason) if reason is not None else _measured(one, prepared, window, changes, clock)
+            most = refresher.settings.ivm_recursive_max_depth
+            yield NoRun(reason) if reason is not None else _measured(one, prepared, window, changes, clock, most)
 
 
 def _lock(session: Connection, prepared: Prepared) -> None:
@@ -148,7 +149,12 @@ def _by_window(prepared: Prepared, pending: Mapping[int, Pending], clock: ClockM
 
 
 def _measured(
-    connections: Connections, prepared: Prepared, window: Window, changes: Mapping[int, int], clock: ClockMoves
+    connections: Connections,
+    prepared: Prepared,
+    window: Window,
+    changes: Mapping[int, int],
+    clock: ClockMoves,
+    most: int,
 ) -> DryRun:
     session, scratch = connections.writer, unique_names()
     facts = ask.gather(session, [table.oid for table in prepared.sources], changes)
@@ -157,7 +163,7 @@ def _measured(
     physical = plan_delta(prepared, facts, window, changed, scratch)
     flows: dict[Flow, Measured] = {}
     evaluator = OnPostgres(scratch, connections, window, flows)
-    runner = StageRunner(prepared, connections, evaluator, window, scratch, whole=False)
+    runner = StageRunner(prepared, connections, evaluator, window, scratch, whole=False, most_rounds=most)
     runner.begin(physical)
     stages, relation = list[Measured](), ""
     for stage in physical.stages:
@@ -165,7 +171,7 @@ def _measured(
         relation = runner.stage(stage) or ""
         took = (time.perf_counter() - begun) * 1000
         left = relation
-        if isinstance(stage, LandAggregate | LandWindow | KeepFirst):
+        if isinstance(stage, LandAggregate | LandWindow | KeepFirst | KeepRecursion):
             left = state.changes(scratch.part(stage.number))
         stages.append(Measured(int(str(db.scalar(session, f"SELECT count(*) FROM ({left}) AS left_rows"))), took))
     return DryRun(physical, flows, tuple(stages), session, by_image(relation, result_columns(prepared)))

@@ -7,18 +7,33 @@ from dataclasses import dataclass
 
 import psycopg
 
+from pgtrickle.apply.layout import Kept
 from pgtrickle.apply.state import table_name
 from pgtrickle.db import Connection, statement
 from pgtrickle.model import Column, PgType, Table
 from pgtrickle.physical.lower_full import numbered
 from pgtrickle.postgres.aggregate import key_columns
 from pgtrickle.postgres.statements.first_rows import FirstRows
+from pgtrickle.postgres.statements.recursion import RecursiveRows
 from pgtrickle.postgres.statements.result import Storage
 from pgtrickle.postgres.statements.state import StateTable
 from pgtrickle.postgres.statements.window_rows import WindowRows
 from pgtrickle.postgres.weighted import chain
 from pgtrickle.query.compile import Compiled
-from pgtrickle.query.operators import Aggregate, InnerJoin, LeftJoin, Match, Operator, Stateful, TopK, Window, walk
+from pgtrickle.query.expression import referenced
+from pgtrickle.query.operators import (
+    Aggregate,
+    InnerJoin,
+    LeftJoin,
+    Match,
+    Operator,
+    Project,
+    Recursive,
+    Stateful,
+    TopK,
+    Window,
+    walk,
+)
 from pgtrickle.query.whole_numbers import is_whole_number
 
 
@@ -29,7 +44,7 @@ class Prepared:
     pgt_id: int
     compiled: Compiled
     storage: Storage
-    states: dict[int, StateTable | FirstRows | WindowRows]
+    states: dict[int, Kept]
     lockable: tuple[Table, ...]
     upstream: frozenset[int] = frozenset()
     """Those of the sources that are stream tables, by oid."""
@@ -58,14 +73,14 @@ class Prepared:
     def state_below(self, node: Stateful) -> int | None:
         """The number of the state that a node's input is read from: of an aggregate, or, by first rows, of others."""
         core, _ = chain(node.input)
-        read = isinstance(core, Aggregate | Window) or (isinstance(core, TopK) and isinstance(node, TopK))
+        read = isinstance(core, Aggregate | Window | Recursive) or (isinstance(core, TopK) and isinstance(node, TopK))
         return numbered(self.tree)[core] if read and isinstance(core, Stateful) else None
 
 
 def prepare(connection: Connection, pgt_id: int, schema: str, name: str, compiled: Compiled) -> Prepared:
     columns = tuple(Column(column.name, column.type, column.name) for column in compiled.analysis.columns)
     storage = Storage(schema, name, columns, _hashable_positions(connection, columns))
-    states: dict[int, StateTable | FirstRows | WindowRows] = {}
+    states: dict[int, Kept] = {}
     if compiled.tree is not None:
         for node, number in numbered(compiled.tree).items():
             match node:
@@ -76,6 +91,8 @@ def prepare(connection: Connection, pgt_id: int, schema: str, name: str, compile
                 case Window():
                     keys = tuple(column for column in node.columns if column.name in node.keys)
                     states[number] = WindowRows(table_name(pgt_id, number), node, _hashable(connection, keys))
+                case Recursive():
+                    states[number] = _recursive_rows(connection, pgt_id, number, compiled.tree, node)
                 case _:
                     raise TypeError(f"no state table of {type(node).__name__}")
     return Prepared(pgt_id, compiled, storage, states, _lockable(connection, compiled), _upstream(connection, compiled))
@@ -88,6 +105,31 @@ def _state_table(connection: Connection, pgt_id: int, number: int, aggregate: Ag
         _may_look_different(connection, key.type) and not is_whole_number(aggregate.input, key.name) for key in keys
     )
     return StateTable(table_name(pgt_id, number), aggregate, hashable, looks_differ)
+
+
+def _recursive_rows(connection: Connection, pgt_id: int, number: int, tree: Operator, node: Recursive) -> RecursiveRows:
+    exact = tuple(column for column in node.columns if column.type.deterministic)
+    positions = _hashable_positions(connection, exact)
+    hashable = frozenset(column.name for position, column in enumerate(exact) if position in positions)
+    return RecursiveRows(table_name(pgt_id, number), node, hashable, sought_columns(tree, node) & hashable)
+
+
+def sought_columns(tree: Operator, node: Recursive) -> frozenset[str]:
+    """The columns of a recursion by which joins look for its rows: above it, and in its own recursive term."""
+    sought = {
+        name
+        for join in walk(tree)
+        if isinstance(join, InnerJoin | LeftJoin | Match)
+        for equality in join.equalities
+        for side in (equality.left, equality.right)
+        if (name := referenced(side)) is not None
+    }
+    for project in walk(tree):  # top first: what is sought under a name above is sought under that below
+        if isinstance(project, Project):
+            pairs = zip(project.names, project.expressions, strict=True)
+            sought |= {below for name, made in pairs if name in sought and (below := referenced(made)) is not None}
+    own = zip(node.names, node.working.names, strict=True)
+    return frozenset(name for name, working in own if name in sought or working in sought)
 
 
 def _lockable(connection: Connection, compiled: Compiled) -> tuple[Table, ...]:

@@ -460,7 +460,10 @@ class TableRefresh(RefreshRecord):
         small: bool,
     ) -> StageRunner:
         evaluator = self._evaluator(window, small=small)
-        return StageRunner(prepared, self.connections, evaluator, window, self.scratch, whole, late, upstream.copies)
+        most = self.owner.settings.ivm_recursive_max_depth
+        return StageRunner(
+            prepared, self.connections, evaluator, window, self.scratch, whole, most, late, upstream.copies
+        )
 
     def _evaluator(self, window: Window, *, small: bool) -> Evaluator:
         if self.owner.without_spark:

@@ -101,7 +101,24 @@ class FromTables:
     sent: Sent | None = None
 
 
-Command: TypeAlias = Run | Require | When | UnlessConflict | FromTables
+@dataclass(frozen=True, slots=True)
+class There:
+    """A script that is run where the user's tables are as after the window."""
+
+    script: Script
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """A script that is run again and again, until none of its statements changes a row; more often than `most` times is
+    the problem."""
+
+    script: Script
+    most: int
+    problem: Problem
+
+
+Command: TypeAlias = Run | Require | When | UnlessConflict | FromTables | There | Rounds
 Script: TypeAlias = tuple[Command, ...]
 
 

@@ -82,7 +82,7 @@ def merge(state: StateTable, scratch: Scratch, landed: str, below: str | None, s
         Run(f"ANALYZE {merged} (h)"),
         Require(
             f"NOT EXISTS (SELECT FROM {merged} WHERE n < 0)",
-            _wrong(f"the state {state.name} has fewer rows in a group than were deleted from it"),
+            wrong(f"the state {state.name} has fewer rows in a group than were deleted from it"),
         ),
         *_recompute(state, scratch, below, source),
         temporary(_out(scratch), sql.output_changes(aggregate, merged)),
@@ -154,7 +154,7 @@ def _take_over(state: StateTable, scratch: Scratch) -> Script:
         Run(f"UPDATE {merged} AS m SET {assignments} FROM {scratch.table('again')} AS a WHERE {same} AND a.n = m.n"),
         Require(
             f"NOT EXISTS (SELECT FROM {merged} WHERE {_to_recompute(state)})",
-            _wrong(f"the groups of {state.name} do not have as many rows as their source says"),
+            wrong(f"the groups of {state.name} do not have as many rows as their source says"),
         ),
     )
 
@@ -194,5 +194,6 @@ def _out(scratch: Scratch) -> str:
     return scratch.table("out")
 
 
-def _wrong(message: str) -> Problem:
+def wrong(message: str) -> Problem:
+    """That a state is not what the changes of its sources say it is."""
     return Problem(message, "PT331", "refresh the stream table in full")

@@ -8,11 +8,11 @@ from sqlglot import exp
 
 from pgtrickle.query import gaps
 from pgtrickle.query.analyse.analysis import InlinedView, SourceRelation
-from pgtrickle.query.builder import table_functions
+from pgtrickle.query.builder import recursion, table_functions
 from pgtrickle.query.builder.context import BuildContext
 from pgtrickle.query.builder.queries import BuiltQuery, Queries
 from pgtrickle.query.builder.scope import Scope
-from pgtrickle.query.builder.with_queries import Names
+from pgtrickle.query.builder.with_queries import Names, With
 from pgtrickle.query.expression import reference
 from pgtrickle.query.operators import Operator, RowWise, Scan, Stateful, is_joined
 
@@ -32,7 +32,9 @@ class Relations:
         """What a name in FROM means."""
         if _is_of(node, names):
             inner = names[node.name]
-            rows = self._shared(inner, lambda: self._queries.query(inner.query, inner.names), often=inner.often)
+            if inner.working is not None:
+                return recursion.working_rows(inner.working)
+            rows = self._shared(inner, lambda: self._with(node.name, inner), often=inner.often)
             labels = [*inner.columns, *(label for label, _ in rows.outputs[len(inner.columns) :])]
             return BuiltQuery(rows.operator, tuple(zip(labels, (name for _, name in rows.outputs), strict=True)))
         source = self._sources.get((node.db, node.name))
@@ -56,6 +58,11 @@ class Relations:
         if isinstance(source, SourceRelation):
             return tuple(attribute.name for attribute in source.attributes)
         return None if source is None else source.columns
+
+    def _with(self, name: str, inner: With) -> BuiltQuery:
+        if inner.recursive:
+            return recursion.build(self._context, self._queries, name, inner)
+        return self._queries.query(inner.query, inner.names)
 
     def _view(self, view: InlinedView) -> BuiltQuery:
         with self._context.within_view(view.table):

@@ -9,6 +9,8 @@ from sqlglot import exp
 
 from pgtrickle.query import gaps
 from pgtrickle.query.builder.context import BuildContext
+from pgtrickle.query.operators import WorkingTable
+from pgtrickle.query.syntax import inline_ctes
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,9 @@ class With:
     columns: tuple[str, ...]
     names: Mapping[str, With]
     often: bool
+    recursive: bool = False
+    working: WorkingTable | None = None
+    """What the name means within its own recursive term."""
 
 
 Names = Mapping[str, With]
@@ -30,8 +35,6 @@ def names_in(context: BuildContext, node: exp.Expr, names: Names) -> Names:
     clause = node.args.get("with_")
     if clause is None:
         return names
-    if clause.args.get("recursive"):
-        raise context.refuse(gaps.RECURSIVE, "", "with recursive")
     if all(part.alias in names and names[part.alias].query is part.this for part in clause.expressions):
         return names  # known already: once more, an earlier one would find a later one by a name from outside
     known = dict(names)
@@ -39,5 +42,10 @@ def names_in(context: BuildContext, node: exp.Expr, names: Names) -> Names:
         columns = tuple(column.name for column in part.args["alias"].columns)
         uses = [table for table in node.find_all(exp.Table) if not table.db and table.name == part.alias]
         often = len(uses) > 1 and part.args.get("materialized") is not False
-        known[part.alias] = With(part.this, columns, dict(known), often)
+        if clause.args.get("recursive"):  # they may read each other in any order
+            known[part.alias] = With(part.this, columns, known, often, recursive=inline_ctes.reads_itself(part))
+            if known[part.alias].recursive and inline_ctes.reads_around(part.this):
+                raise context.refuse(gaps.RECURSIVE, "that reads the query around it", "with recursive")
+        else:
+            known[part.alias] = With(part.this, columns, dict(known), often)
     return known

@@ -20,12 +20,14 @@ from pgtrickle.query.operators import (
     Match,
     Operator,
     Project,
+    Recursive,
     RowWise,
     Scan,
     TopK,
     UnionAll,
     Use,
     Window,
+    WorkingTable,
 )
 
 
@@ -66,8 +68,10 @@ class _Pruning:
                 return self._prune_match(operator, needed)
             case RowWise():
                 return operator.with_inputs([self.prune(operator.input, {*needed, *operator.reads})])
-            case Constant():
+            case Constant() | WorkingTable():
                 return operator
+            case Recursive():  # rows are told apart by all columns, and rounds may read any
+                return operator.with_inputs([self.prune(term, term.names) for term in operator.inputs])
             case TopK():  # all columns take part in the order
                 return operator.with_inputs([self.prune(operator.input, operator.names)])
             case Window():

@@ -45,7 +45,7 @@ def _push(operator: Operator, pending: Sequence[Expr]) -> Operator:
         case Window():
             return _push_window(operator, pending)
         case Use() | Stateful():
-            return _filtered(operator.with_inputs([_push(operator.input, ())]), pending)
+            return _filtered(operator.with_inputs([_push(below, ()) for below in operator.inputs]), pending)
         case Project():
             meaning = dict(zip(operator.names, operator.expressions, strict=True))
             return operator.with_inputs([_push(operator.input, [substitute(part, meaning) for part in pending])])

@@ -17,11 +17,11 @@ from pgtrickle.query.syntax import query_levels
 
 def inlined(query: exp.Expr) -> exp.Expr:
     """The query without WITH queries that read around it."""
-    if not any(_reads_around(part.this) for part in query.find_all(exp.CTE)):
+    if not any(reads_around(part.this) for part in query.find_all(exp.CTE)):
         return query
     query = _told_apart(query.copy())
     while True:  # one may read around only by the name of another
-        found = [part for part in query.find_all(exp.CTE) if _reads_around(part.this) and not _is_recursive(part)]
+        found = [part for part in query.find_all(exp.CTE) if reads_around(part.this) and not _is_recursive(part)]
         if not found:
             return query
         _put_in_place(found[-1], query)  # the innermost first: what is copied has none in it
@@ -66,7 +66,7 @@ def _known(node: exp.Expr, below: exp.Expr) -> Iterator[exp.CTE]:
         yield part
 
 
-def _reads_around(query: exp.Expr) -> bool:
+def reads_around(query: exp.Expr) -> bool:
     """Whether a column in it is not of one of its own tables."""
     return not all(
         query_levels.is_own(column, query) or _is_merged(column, query) for column in query.find_all(exp.Column)
@@ -77,6 +77,11 @@ def _is_merged(column: exp.Column, query: exp.Expr) -> bool:
     """Whether it is a column that USING merged in the query, which has no alias."""
     joins = (join for join in query.find_all(exp.Join) if not column.table)
     return any(column.name == name.name for join in joins for name in join.args.get("using") or [])
+
+
+def reads_itself(part: exp.CTE) -> bool:
+    """Whether it is a recursion: its own name stands in it."""
+    return any(table.name == part.alias and definition(part.alias, table) is part for table in _named(part.this))
 
 
 def _is_recursive(part: exp.CTE) -> bool:

@@ -32,6 +32,7 @@ from pgtrickle.fence import Fence, fenced
 from pgtrickle.model import OWN_SCHEMAS, Table, quote
 from pgtrickle.postgres.aggregate import state_columns
 from pgtrickle.postgres.statements.first_rows import FirstRows
+from pgtrickle.postgres.statements.recursion import RecursiveRows
 from pgtrickle.postgres.statements.window_rows import WindowRows
 from pgtrickle.query.analyse import session_settings
 from pgtrickle.query.analyse.analysis import OutputColumn
@@ -379,6 +380,8 @@ def _build(connection: Connection, prepared: Prepared, mode: RefreshMode, settin
             state.create_first_rows(connection, each)
         elif isinstance(each, WindowRows):
             state.create_window_rows(connection, each)
+        elif isinstance(each, RecursiveRows):
+            state.create_recursive_rows(connection, each)
         else:
             state.create(connection, each, looked_up=each.aggregate in joined)
     layout.label(connection, prepared.states.values(), prepared.tree)

@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pgtrickle.apply.run import run
-from pgtrickle.db import Connection
+from pgtrickle.db import Connection, execute
 from pgtrickle.physical.flow import (
     KeepFirst,
+    KeepRecursion,
     LandAggregate,
     Landing,
     LandResult,
@@ -25,8 +26,10 @@ from pgtrickle.physical.flow import (
 )
 from pgtrickle.physical.lower_full import copy_of
 from pgtrickle.physical.window_parts import WindowPart
-from pgtrickle.postgres.statements import first_rows, state, window_rows
+from pgtrickle.postgres.row_image import by_image
+from pgtrickle.postgres.statements import first_rows, recursion, state, window_rows
 from pgtrickle.postgres.statements.first_rows import FirstRows
+from pgtrickle.postgres.statements.recursion import RecursiveRows
 from pgtrickle.postgres.statements.script import Scratch
 from pgtrickle.postgres.statements.state import StateMerge, StateTable
 from pgtrickle.postgres.statements.window_rows import WindowRows
@@ -53,10 +56,13 @@ class StageRunner:
     window: Window
     scratch: Scratch
     whole: bool
+    most_rounds: int
     late: frozenset[int] = frozenset()
     copies: Mapping[int, str] = field(default_factory=dict)
     _late: dict[Scan, str] = field(default_factory=dict)
     _copied: set[Scan] = field(default_factory=set)
+    _changed: dict[Scan, str] = field(default_factory=dict)
+    _filled: set[str] = field(default_factory=set)
     _unwritten: dict[int, StateMerge] = field(default_factory=dict)
 
     def run(self, physical: Physical) -> str:
@@ -85,6 +91,8 @@ class StageRunner:
                 self._recompute_partitions(number, run_steps(self.evaluator.land(flow), steps))
             case KeepFirst(number=number, top=top):
                 self._keep_first(number, top)
+            case KeepRecursion(number=number, changed=changed):
+                self._keep_recursion(number, changed)
             case LandResult(input=flow, steps=steps):
                 return run_steps(self.evaluator.land(flow, consolidate=not self.whole), steps)
             case ReadResult(sql=sql):
@@ -117,6 +125,13 @@ class StageRunner:
         below = self._from_below(top)
         self._keep(number, first_rows.keep(kept, self.scratch.part(number), below, self._after_window))
 
+    def _keep_recursion(self, number: int, changed: frozenset[int] | None) -> None:
+        kept = self.prepared.states[number]
+        assert isinstance(kept, RecursiveRows)
+        tables = recursion.Tables(self._after_window, self._changes, changed or frozenset())
+        bring = recursion.rebuild if self.whole else recursion.again if changed is None else recursion.by_rounds
+        self._keep(number, bring(kept, self.scratch.part(number), tables, self.most_rounds))
+
     def _keep(self, number: int, merge: StateMerge) -> None:
         run(self.connections.writer, merge.compute, self._tables)
         if self.connections.reader is self.connections.writer and not self.whole:
@@ -144,6 +159,8 @@ class StageRunner:
                 return state.merged_rows(kept, scratch)
             case WindowRows():
                 return window_rows.merged_rows(kept, scratch)
+            case RecursiveRows():
+                return recursion.new_rows(kept, scratch)
         return first_rows.new_rows(scratch)
 
     def _after_window(self, operator: Operator) -> str | None:
@@ -157,6 +174,12 @@ class StageRunner:
             self._late[operator] = self.scratch.part(len(self._late)).table("late")
         return moved(operator, f"SELECT * FROM {self._late[operator]}", 1)
 
+    def _changes(self, scan: Scan) -> str:
+        """The name of a table with all changes of a source, where the reader is."""
+        if scan not in self._changed:
+            self._changed[scan] = self.scratch.part(len(self._changed)).table("changes")
+        return self._changed[scan]
+
     def _tables(self) -> Connection:
         """The reader, with what `_after_window` says is there."""
         for scan in self._late.keys() - self._copied:
@@ -165,4 +188,18 @@ class StageRunner:
             source = self.window.connection(self.window.spans[scan.table.oid].place)
             copy_to(self.connections.reader, self._late[scan], source, changes)
             self._copied.add(scan)
+        for scan, table in self._changed.items():
+            if table not in self._filled:
+                self._copy_changes(scan, table)
+                self._filled.add(table)
         return self.connections.reader
+
+    def _copy_changes(self, scan: Scan, table: str) -> None:
+        attributes = list(zip(scan.attributes, scan.names, strict=True))
+        changes = by_image(self.window.changes_sql(scan.table.oid, attributes), scan.columns)
+        source, reader = self.window.connection(self.window.spans[scan.table.oid].place), self.connections.reader
+        if source is reader:
+            execute(reader, f"CREATE TEMPORARY TABLE {table} ON COMMIT DROP AS {changes}")
+        else:
+            copy_to(reader, table, source, changes)
+        execute(reader, f"ANALYZE {table}")  # few, mostly: what they meet is to be found by index
