@@ -51,9 +51,8 @@ class Target:
 
         Only a verb that makes something installs or upgrades the catalog: looking at a database must not change it.
         """
-        with reported(), progress(doing):
-            with _connect(self.dsn(), install_catalog=install_catalog) as trickle:
-                yield trickle
+        with reported(), progress(doing), _connect(self.dsn(), install_catalog=install_catalog) as trickle:
+            yield trickle
 
     @contextmanager
     def worker(self, doing: str, *, here: bool, install_catalog: bool = False) -> Iterator[Trickle | Worker]:

@@ -8,10 +8,17 @@ from collections.abc import Callable
 from pgtrickle.query.operators import Operator
 from pgtrickle.query.rewrite.merge_projects import merge_projects
 from pgtrickle.query.rewrite.order_joins import order_joins
+from pgtrickle.query.rewrite.order_values import order_values
 from pgtrickle.query.rewrite.prune_columns import prune_columns
 from pgtrickle.query.rewrite.push_filters import push_filters
 
-RULES: tuple[Callable[[Operator], Operator], ...] = (push_filters, order_joins, prune_columns, merge_projects)
+RULES: tuple[Callable[[Operator], Operator], ...] = (
+    push_filters,
+    order_joins,
+    prune_columns,
+    merge_projects,
+    order_values,
+)
 
 
 def rewrite(tree: Operator) -> Operator:
