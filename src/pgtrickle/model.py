@@ -17,8 +17,14 @@ def quote(name: str) -> str:
 
 
 _NUMERIC, _BPCHAR = 1700, 1042
-# bool, bytea, "char", name, int8, int2, int4, text, oid, varchar, date, time, timestamp, timestamptz, uuid
-_IDENTICAL_IF_EQUAL = frozenset({16, 17, 18, 19, 20, 21, 23, 25, 26, 1043, 1082, 1083, 1114, 1184, 2950})
+# bool, bytea, "char", name, int8, int2, int4, text, oid, cidr, money, macaddr8, macaddr, inet, varchar, date, time,
+# timestamp, timestamptz, timetz, bit, varbit, uuid, pg_lsn
+_IDENTICAL_IF_EQUAL = frozenset(
+    {
+        16, 17, 18, 19, 20, 21, 23, 25, 26, 650, 774, 790, 829, 869, 1043, 1082, 1083,
+        1114, 1184, 1266, 1560, 1562, 2950, 3220,
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +34,7 @@ class PgType:
     `collation` is the qualified, quoted collation of a collatable column when it is not the default one;
     `deterministic` is false when that collation lets different byte strings be equal. `intervals` says whether values
     are made of intervals: `all` (an interval, a domain, array or range of them), or `some` (a row type with one).
+    `is_enum` is true of an enum. `usual` is the type's own collation, of a column that has this one.
     """
 
     oid: int
@@ -35,13 +42,15 @@ class PgType:
     collation: str | None = None
     deterministic: bool = True
     intervals: str | None = None
+    is_enum: bool = False
+    usual: str | None = None
 
     @property
     def has_one_look(self) -> bool:
         """Whether equal values are sure to be identical, as 1.0 and 1.00 are not. False where it depends."""
         if self.oid in (_NUMERIC, _BPCHAR):
             return self.deterministic and "(" in self.name
-        return self.deterministic and self.oid in _IDENTICAL_IF_EQUAL
+        return self.deterministic and (self.is_enum or self.oid in _IDENTICAL_IF_EQUAL)
 
     @property
     def is_array(self) -> bool:

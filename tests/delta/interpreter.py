@@ -423,7 +423,8 @@ def _call(call: AggregateCall | WindowCall, names: tuple[str, ...], rows: ZSet) 
         return _first(node, [row for row, weight in named if weight])
     if isinstance(node, exp.Bracket) or (isinstance(node, exp.ArrayAgg) and isinstance(node.this, exp.Order)):
         return _ordered_array(node, [row for row, weight in named for _ in range(weight)])
-    values = [(value_of(node.this, row), weight) for row, weight in named]
+    argument = node.this.this if isinstance(node.this, exp.Order) else node.this  # of a sum: here the order is all one
+    values = [(value_of(argument, row), weight) for row, weight in named]
     if isinstance(node, exp.ArrayAgg):
         return tuple(value for value, weight in values for _ in range(weight)) or None
     return _apply(node, [(value, weight) for value, weight in values if value is not None], call.output.type.name)

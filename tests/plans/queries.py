@@ -33,6 +33,7 @@ STEPS = (
     "joins/left_non_equi",
     "joins/null_safe_keys",
     "joins/self_join",
+    "joins/sum_whose_order_matters",
     "joins/two_aggregates",
     "rows/expressions",
     "sets/distinct_on_join",

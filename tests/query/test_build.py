@@ -255,10 +255,12 @@ def test_plain_calls_name_their_argument(shop: Shop) -> None:
 
 def test_a_column_the_key_determines_keeps_its_looks(shop: Shop) -> None:
     """Where equal values are not sure to be identical, a column is no key of the state but taken from a row."""
-    tree = compiled(shop, "SELECT id, name, credit, mood FROM customers GROUP BY id")
+    with shop.transaction(force_rollback=True):
+        shop.execute("CREATE TABLE rated (id int PRIMARY KEY, name text, score numeric, mood mood)")
+        tree = compiled(shop, "SELECT id, name, score, mood FROM rated GROUP BY id")
     (aggregate,) = (node for node in walk(tree) if isinstance(node, Aggregate))
     labels = {column.name: column.label for column in aggregate.columns}
-    assert [labels[key] for key in aggregate.keys] == ["customers.id", "customers.name", "customers.credit"]
+    assert [labels[key] for key in aggregate.keys] == ["rated.id", "rated.name", "rated.mood"]
     assert [call.function for call in aggregate.calls] == ["array_agg"]
 
 

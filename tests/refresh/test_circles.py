@@ -309,6 +309,30 @@ def test_rows_are_the_same_where_postgresql_says_so(world: World) -> None:
     assert world.conn.execute("SELECT count(*), count(DISTINCT (src, dst, n)) FROM ways").fetchone() == (12, 12)
 
 
+def test_a_group_inside_a_circle_may_look_another_way_in_a_later_round(world: World) -> None:
+    """The circle keeps the look that it found first; nothing is taken away."""
+    world.run(
+        "CREATE TABLE road (src numeric, dst numeric)",
+        "CREATE TABLE names (id numeric)",
+        "INSERT INTO road VALUES (1, 2.00), (2, 3), (3, 1), (1, 4), (4, 2.0)",
+        "INSERT INTO names VALUES (1), (2), (3)",
+    )
+    union = "SELECT src, dst FROM road UNION ALL SELECT r.src, e.dst FROM ways r JOIN road e ON e.src = r.dst"
+    groups = (
+        f"SELECT n.id AS src, d.dst FROM names n JOIN (SELECT DISTINCT src, dst FROM ({union}) u) d ON d.src = n.id"
+    )
+    inside = "SELECT r.src, e.dst FROM r JOIN road e ON e.src = r.dst WHERE r.src IN (SELECT id FROM names)"
+    expected = (
+        f"WITH RECURSIVE r AS (SELECT src, dst FROM road UNION {inside}) "
+        "SELECT src, dst FROM r WHERE src IN (SELECT id FROM names)"
+    )
+    world.create("ways", "SELECT src, dst FROM road", groups)
+    assert not differing(world.conn, "ways", expected)
+    world.run("INSERT INTO road VALUES (3.0, 2), (4, 3.0), (2, 5)", "INSERT INTO names VALUES (4)")
+    world.refresh("ways")
+    assert not differing(world.conn, "ways", expected)
+
+
 def test_what_is_not_monotone_is_refused_by_name(world: World) -> None:
     world.run("INSERT INTO edge VALUES (1, 2)")
     world.create("reach", DIRECT)

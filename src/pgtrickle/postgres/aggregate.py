@@ -19,11 +19,13 @@ from dataclasses import dataclass
 
 from pgtrickle.model import BIGINT, FIRST_USER_OID, Column, PgType, quote
 from pgtrickle.postgres.wire import WEIGHT
+from pgtrickle.query.looks import beats, call_sql, extreme, is_extreme, keys_with_looks, looks_of, shown, shown_keys
 from pgtrickle.query.operators import Aggregate, AggregateCall
 
 _INT2, _INT4, _INT8, _NUMERIC = 21, 23, 20, 1700
 _ANY_NUMERIC = PgType(1700, "numeric")
-_LEFT = "rows_left"
+_LEFT, _CAME = "rows_left", "looks_that_came"
+_TEXTS = PgType(1009, "text[]")
 _NEVER = "false"
 
 
@@ -83,12 +85,23 @@ def contribution_columns(aggregate: Aggregate) -> tuple[Column, ...]:
 
 
 def _all_contributions(aggregate: Aggregate) -> tuple[Contribution, ...]:
-    """Those of the calls, and the rows that left where a key's look may have left with them."""
+    """Those of the calls; where the keys have looks, also the least that came, and the rows with which one may have
+    left."""
     calls = tuple(c for state in call_states(aggregate) for c in state.contributions)
-    if all(column.type.has_one_look for column in key_columns(aggregate)):
+    varying = keys_with_looks(aggregate)
+    if not varying:
         return calls
     left = f"coalesce(sum({WEIGHT}) FILTER (WHERE {WEIGHT} < 0), 0)::bigint"
-    return (*calls, Contribution(Column(_LEFT, BIGINT), left, f"coalesce(sum({_LEFT}), 0)"))
+    came = f"min({looks_of(varying)}) FILTER (WHERE {WEIGHT} > 0)"
+    return (
+        *calls,
+        Contribution(Column(_LEFT, BIGINT), left, f"coalesce(sum({_LEFT}), 0)"),
+        Contribution(Column(_CAME, _TEXTS), came, _least_came()),
+    )
+
+
+def _least_came() -> str:
+    return f'min({_CAME} COLLATE "C")'
 
 
 def is_additive(aggregate: Aggregate) -> bool:
@@ -98,7 +111,7 @@ def is_additive(aggregate: Aggregate) -> bool:
 
 def may_recompute(aggregate: Aggregate) -> bool:
     """Whether some delta asks for groups to be recomputed."""
-    return any(state.recompute != _NEVER for state in call_states(aggregate))
+    return bool(keys_with_looks(aggregate)) or any(state.recompute != _NEVER for state in call_states(aggregate))
 
 
 def _call_state(call: AggregateCall, prefix: str) -> CallState:
@@ -109,8 +122,8 @@ def _call_state(call: AggregateCall, prefix: str) -> CallState:
             return _integer_sum(call, prefix, call.argument)
         if call.argument.type.oid == _NUMERIC:
             return _numeric_sum(call, prefix, call.argument)
-    if call.plain and call.function in {"min", "max"} and call.argument is not None and _built_in(call.argument.type):
-        return _extreme(call, prefix, call.argument)
+    if is_extreme(call) and call.argument is not None and _built_in(call.argument.type):
+        return _extreme(call, prefix)
     return _recomputed(call, prefix)
 
 
@@ -178,36 +191,31 @@ def _declared_scale(type_: PgType) -> int | None:
     return max(int(declared.group(1)), 0) if declared else None
 
 
-def _extreme(call: AggregateCall, prefix: str, argument: Column) -> CallState:
+def _extreme(call: AggregateCall, prefix: str) -> CallState:
     """Keeps the extreme; a delta brings the extremes of the rows that came (`v`) and of those that left (`lost`).
 
     A row may come and leave within one window, so what came is sure to be there only if it beats all that left. If
     it does not, and what left may have been the extreme, the group is recomputed.
     """
-    value, lost, column = f"{prefix}_v", f"{prefix}_lost", quote(argument.name)
-    function, beats = ("min", "<=") if call.function == "min" else ("max", ">=")
+    value, lost, type_ = f"{prefix}_v", f"{prefix}_lost", call.output.type
+    at_least = "<=" if call.function == "min" else ">="
     came, left, kept = f"d.{value}", f"d.{lost}", f"s.{value}"
-    merged = f"CASE WHEN {kept} IS NULL OR {came} {beats} {kept} THEN {came} ELSE {kept} END"
-    type_ = call.output.type
+    merged = f"CASE WHEN {kept} IS NULL OR {beats(call, came, kept)} THEN {came} ELSE {kept} END"
     return CallState(
-        partials=(Partial(Column(value, type_), call.call.sql, merged),),
+        partials=(Partial(Column(value, type_), extreme(call), merged),),
         contributions=(
-            Contribution(
-                Column(value, type_), f"{function}({column}) FILTER (WHERE {WEIGHT} > 0)", f"{function}({value})"
-            ),
-            Contribution(
-                Column(lost, type_), f"{function}({column}) FILTER (WHERE {WEIGHT} < 0)", f"{function}({lost})"
-            ),
+            Contribution(Column(value, type_), extreme(call, f"{WEIGHT} > 0"), extreme(call, argument=value)),
+            Contribution(Column(lost, type_), extreme(call, f"{WEIGHT} < 0"), extreme(call, argument=lost)),
         ),
         finish=value,
-        recompute=f"coalesce({left} {beats} coalesce({came}, {left}) AND {left} {beats} coalesce({kept}, {left}),"
-        " false)",
+        recompute=f"coalesce({left} {at_least} coalesce({came}, {left}) "
+        f"AND {left} {at_least} coalesce({kept}, {left}), false)",
     )
 
 
 def _recomputed(call: AggregateCall, prefix: str) -> CallState:
     value = f"{prefix}_v"
-    partial = Partial(Column(value, call.output.type), call.call.sql, f"s.{value}")
+    partial = Partial(Column(value, call.output.type), call_sql(call), f"s.{value}")
     return CallState((partial,), (), value, recompute="true", additive=False)
 
 
@@ -228,7 +236,7 @@ def same_keys(keys: tuple[str, ...], left: str, right: str) -> str:
 def whole_partials(aggregate: Aggregate, relation: str, hashable: frozenset[str]) -> str:
     """State rows (h, keys, n, partials) of the groups of a relation whose rows all have weight one."""
     values = [f"{p.whole} AS {quote(p.column.name)}" for state in call_states(aggregate) for p in state.partials]
-    head = [f"{hash_keys(aggregate.keys, hashable)} AS h", *map(quote, aggregate.keys), f"{_total()} AS n"]
+    head = [f"{hash_keys(aggregate.keys, hashable)} AS h", *shown_keys(aggregate), f"{_total()} AS n"]
     return _grouped(aggregate, relation, head + values)
 
 
@@ -239,9 +247,17 @@ def contributions(aggregate: Aggregate, relation: str) -> str:
 
 
 def combined(aggregate: Aggregate, relation: str, hashable: frozenset[str]) -> str:
-    """The sum of contributions by group: h, keys, n, and each contribution."""
+    """The sum of contributions by group: h, keys, n, and each contribution. The keys look as the least that came; any
+    way, if none came."""
     found = [f"({c.combine})::{c.column.type.name} AS {quote(c.column.name)}" for c in _all_contributions(aggregate)]
-    head = [f"{hash_keys(aggregate.keys, hashable)} AS h", *map(quote, aggregate.keys), f"{_total()} AS n"]
+    chosen = shown(keys_with_looks(aggregate), _least_came())
+    keys = [
+        f"CASE WHEN {_least_came()} IS NULL THEN {quote(key)} ELSE {chosen[key]} END AS {quote(key)}"
+        if key in chosen
+        else quote(key)
+        for key in aggregate.keys
+    ]
+    head = [f"{hash_keys(aggregate.keys, hashable)} AS h", *keys, f"{_total()} AS n"]
     return _grouped(aggregate, relation, head + found)
 
 
@@ -254,21 +270,22 @@ def _grouped(aggregate: Aggregate, relation: str, outputs: list[str]) -> str:
     return f"SELECT {', '.join(outputs)} FROM ({relation}) AS grouped_rows{group}"
 
 
-def merge(aggregate: Aggregate, delta: str, state: str, *, looks_differ: bool) -> str:
+def merge(aggregate: Aggregate, delta: str, state: str) -> str:
     """One row a touched group: its state row (`sid`), old (`old_…`) and new values, and whether to recompute.
 
-    `looks_differ`: equal keys may look different, so a group that lost rows is asked anew how its key looks.
+    Where equal keys may look different, a group that lost rows is asked again how its key looks.
     """
+    varying = keys_with_looks(aggregate)
+    is_shown = "s.ctid IS NULL" + (f" OR d.{_CAME} < {looks_of(varying, 's.')}" if varying else "")
     keys = [f"s.{quote(key)} AS {quote('old_' + key)}" for key in aggregate.keys]
     keys += [
-        f"CASE WHEN s.ctid IS NULL THEN d.{quote(key)} ELSE s.{quote(key)} END AS {quote(key)}"
-        for key in aggregate.keys
+        f"CASE WHEN {is_shown} THEN d.{quote(key)} ELSE s.{quote(key)} END AS {quote(key)}" for key in aggregate.keys
     ]
     partials = [partial for call in call_states(aggregate) for partial in call.partials]
     old = [f"s.{quote(p.column.name)} AS {quote('old_' + p.column.name)}" for p in partials]
     new = [f"{p.merged} AS {quote(p.column.name)}" for p in partials]
     reasons = [f"({call.recompute})" for call in call_states(aggregate)]
-    reasons += [f"d.{_LEFT} < 0"] if looks_differ else []
+    reasons += [f"d.{_LEFT} < 0"] if varying else []
     outputs = ["d.h", "s.ctid AS sid", *keys, "s.n AS old_n", "coalesce(s.n, 0) + d.n AS n", *old, *new]
     return (
         f"SELECT {', '.join(outputs)}, ({' OR '.join(reasons) or 'false'}) AS recompute FROM {delta} AS d "

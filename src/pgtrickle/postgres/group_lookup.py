@@ -9,11 +9,12 @@ keys is the other way round: it is the same for all rows, and computed once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from pgtrickle.model import quote
 from pgtrickle.postgres.weighted import chain
 from pgtrickle.query import render
-from pgtrickle.query.expression import element, referenced
+from pgtrickle.query.expression import conjunction, conjuncts, element, referenced
 from pgtrickle.query.operators import Aggregate, InnerJoin, LeftJoin, Operator, Scan
 
 
@@ -28,10 +29,11 @@ def groups_by_key(worthwhile: Callable[[Scan, str], bool]) -> render.Leaf:
         if not isinstance(node, InnerJoin | LeftJoin) or node.condition is None:
             return None
         key = _key(node)
-        if key is None or not worthwhile(*key):
+        if key is None or not worthwhile(key.table, key.attribute):
             return None
         names = ", ".join(quote(name) for name in node.names)
-        left, groups = render.select(node.left, leaf=leaf), render.select(node.right, leaf=leaf)
+        left = render.select(node.left, leaf=leaf)
+        groups = render.select(node.right, leaf=lambda below: _asked(node, key) if below is key.table else leaf(below))
         # OFFSET keeps PostgreSQL from making an ordinary join of it
         matches = f"SELECT * FROM ({groups}) AS g WHERE {node.condition.sql} OFFSET 0"
         kind = "LEFT JOIN" if isinstance(node, LeftJoin) else "JOIN"
@@ -40,8 +42,27 @@ def groups_by_key(worthwhile: Callable[[Scan, str], bool]) -> render.Leaf:
     return leaf
 
 
-def _key(node: InnerJoin | LeftJoin) -> tuple[Scan, str] | None:
-    """The table that the right side groups, and the attribute of a key that the join gives it."""
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """The table that the right side of a join groups, and a key that the join gives: its name, and the attribute."""
+
+    table: Scan
+    name: str
+    attribute: str
+
+
+def _asked(node: InnerJoin | LeftJoin, key: _Key) -> str:
+    """The rows of the table whose key is asked for. PostgreSQL takes what is said of a key to the rows by itself, but
+    for one whose look is chosen among them."""
+    parts = () if node.condition is None else conjuncts(node.condition)
+    right = set(node.right.names)
+    of_key = conjunction(part for part in parts if right.intersection(part.columns) == {key.name})
+    rows = render.select(key.table)
+    return rows if of_key is None else f"SELECT * FROM ({rows}) AS k WHERE {of_key.sql}"
+
+
+def _key(node: InnerJoin | LeftJoin) -> _Key | None:
+    """The key that the join gives to groups of a table on its right."""
     groups, _ = chain(node.right)
     if not isinstance(groups, Aggregate):
         return None
@@ -52,5 +73,5 @@ def _key(node: InnerJoin | LeftJoin) -> tuple[Scan, str] | None:
     for equality in node.equalities:
         name = referenced(element(equality.right))
         if name in groups.keys and name in attributes:
-            return table, attributes[name]
+            return _Key(table, name, attributes[name])
     return None

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from enum import Enum
 
 from pgtrickle.model import Column, PgType, quote
+from pgtrickle.query.looks import from_text, text_form
 
 WEIGHT = "w"
 """Name of the weight column, in every weighted relation."""
@@ -37,10 +38,6 @@ class Wire(Enum):
 _INTEGERS = frozenset({20, 21, 23})
 _BOOLEAN = 16
 _TEXTS = frozenset({25, 1043})
-_BPCHAR = 1042
-_OBJECTS = frozenset({24, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4089, 4096, 4191})  # regproc, regclass and the like
-_LEAST_TIME = ("-2562047788:00:54.775808", "-9223372036854775808 microseconds")
-"""Of an interval: as PostgreSQL writes it, and as it can read it."""
 
 
 def wire(type_: PgType) -> Wire:
@@ -56,21 +53,13 @@ def travels_as_itself(type_: PgType) -> bool:
 
 def send(expression: str, type_: PgType) -> str:
     """SQL that turns a value of the type into its wire form."""
-    if type_.oid == _BPCHAR:  # its cast to text would strip the padding
-        return f"textin(bpcharout({expression}))"
-    if type_.oid in _OBJECTS:
-        return f"({expression})::oid::text"
-    if type_.intervals == "all":
-        written, readable = _LEAST_TIME
-        return f"replace(({expression})::text, '{written}', '{readable}')"
-    return f"({expression})::{wire(type_).postgres}"
+    kind = wire(type_)
+    return text_form(expression, type_) if kind is Wire.TEXT else f"({expression})::{kind.postgres}"
 
 
 def receive(expression: str, type_: PgType) -> str:
     """SQL that turns a wire form back into the value, with its collation."""
-    through = "oid::" if type_.oid in _OBJECTS else ""
-    value = f"({expression})::{through}{type_.name}"
-    return f"{value} COLLATE {type_.collation}" if type_.collation else value
+    return from_text(expression, type_)
 
 
 def spark_schema(columns: Iterable[Column]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from pgtrickle.model import Column, quote
+from pgtrickle.query.looks import call_sql, shown_keys
 from pgtrickle.query.operators import (
     Aggregate,
     Constant,
@@ -103,11 +104,10 @@ def _match(operator: Match, leaf: Leaf) -> str:
 
 
 def _aggregate(operator: Aggregate, leaf: Leaf) -> str:
-    keys = [quote(key) for key in operator.keys]
-    calls = [f"{call.call.sql} AS {quote(call.output.name)}" for call in operator.calls]
-    sql = f"{_list([*keys, *calls])} FROM {_nested(operator.input, leaf)} AS i"
-    if keys:
-        return f"{sql} GROUP BY {', '.join(keys)}"
+    calls = [f"{call_sql(call)} AS {quote(call.output.name)}" for call in operator.calls]
+    sql = f"{_list([*shown_keys(operator), *calls])} FROM {_nested(operator.input, leaf)} AS i"
+    if operator.keys:
+        return f"{sql} GROUP BY {', '.join(map(quote, operator.keys))}"
     return sql if calls else f"{sql} HAVING true"
 
 

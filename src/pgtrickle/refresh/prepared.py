@@ -34,7 +34,6 @@ from pgtrickle.query.operators import (
     Window,
     walk,
 )
-from pgtrickle.query.whole_numbers import is_whole_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +99,7 @@ def prepare(connection: Connection, pgt_id: int, schema: str, name: str, compile
 
 def _state_table(connection: Connection, pgt_id: int, number: int, aggregate: Aggregate) -> StateTable:
     keys = key_columns(aggregate)
-    hashable = _hashable(connection, keys)
-    looks_differ = any(
-        _may_look_different(connection, key.type) and not is_whole_number(aggregate.input, key.name) for key in keys
-    )
-    return StateTable(table_name(pgt_id, number), aggregate, hashable, looks_differ)
+    return StateTable(table_name(pgt_id, number), aggregate, _hashable(connection, keys))
 
 
 def _recursive_rows(connection: Connection, pgt_id: int, number: int, tree: Operator, node: Recursive) -> RecursiveRows:
@@ -167,14 +162,6 @@ def _hashable_positions(connection: Connection, columns: Iterable[Column]) -> fr
     given = tuple(columns)
     answers = {type_: _has_hash(connection, type_) for type_ in {column.type for column in given}}
     return frozenset(position for position, column in enumerate(given) if answers[column.type])
-
-
-def _may_look_different(connection: Connection, type_: PgType) -> bool:
-    """Whether equal values may have different texts; those of an enum do not."""
-    if type_.has_one_look:
-        return False
-    row = connection.execute("SELECT typtype <> 'e' FROM pg_type WHERE oid = %s", (type_.oid,)).fetchone()
-    return row is None or bool(row[0])
 
 
 def _has_hash(connection: Connection, type_: PgType) -> bool:

@@ -31,15 +31,11 @@ from pgtrickle.query.operators import Aggregate
 
 @dataclass(frozen=True, slots=True)
 class StateTable:
-    """Where an aggregate keeps its state.
-
-    `hashable` are the keys that have a hash function; `looks_differ`: equal keys may look different (1.0 and 1.00).
-    """
+    """Where an aggregate keeps its state; `hashable` are the keys that have a hash function."""
 
     name: str
     aggregate: Aggregate
     hashable: frozenset[str]
-    looks_differ: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +74,7 @@ def merge(state: StateTable, scratch: Scratch, landed: str, below: str | None, s
     compute = (
         temporary(delta, sql.combined(aggregate, landed, state.hashable)),
         Run(f"ANALYZE {delta} (h)"),  # else PostgreSQL takes it for large, and reads the whole state
-        temporary(merged, sql.merge(aggregate, delta, state.name, looks_differ=state.looks_differ)),
+        temporary(merged, sql.merge(aggregate, delta, state.name)),
         Run(f"ANALYZE {merged} (h)"),
         Require(
             f"NOT EXISTS (SELECT FROM {merged} WHERE n < 0)",
@@ -100,7 +96,7 @@ def merged_rows(state: StateTable, scratch: Scratch) -> str:
 
 def _recompute(state: StateTable, scratch: Scratch, below: str | None, source: render.Leaf) -> Script:
     """Recomputes the marked groups, if any can be, from their rows after the window."""
-    if not (state.looks_differ or sql.may_recompute(state.aggregate)):
+    if not sql.may_recompute(state.aggregate):
         return ()
     merged = _merged(scratch)
     marked = f"(SELECT * FROM {merged} WHERE {_to_recompute(state)})"

@@ -43,7 +43,10 @@ SELECT a.attnum, a.attname, a.attgenerated,
        CASE WHEN a.attcollation <> t.typcollation
             THEN pg_catalog.quote_ident(cn.nspname) || '.' || pg_catalog.quote_ident(co.collname) END,
        coalesce(co.collisdeterministic, true),
-       {INTERVALS}
+       {INTERVALS},
+       t.typtype = 'e',
+       CASE WHEN a.attcollation = t.typcollation
+            THEN pg_catalog.quote_ident(cn.nspname) || '.' || pg_catalog.quote_ident(co.collname) END
 FROM pg_catalog.pg_attribute a
 JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
 LEFT JOIN pg_catalog.pg_collation co ON co.oid = a.attcollation

@@ -16,6 +16,7 @@ from pgtrickle.model import Column, Expr
 from pgtrickle.query.builder.column_factory import ColumnFactory
 from pgtrickle.query.builder.top_k import Bounds
 from pgtrickle.query.expression import from_node, reference
+from pgtrickle.query.looks import tie_breaks
 from pgtrickle.query.operators import Aggregate, AggregateCall, Expand, Operator
 from pgtrickle.query.syntax import dialect
 
@@ -29,8 +30,7 @@ def first_rows(
 ) -> Aggregate:
     """One row a group of `keys`: the columns `outputs` of the first in `order`; the output has them after the keys."""
     columns = {column.name: column for column in operator.columns}
-    ties = [reference(name).sql for name in dict.fromkeys(outputs)]
-    listed = ", ".join([*(dialect.text(part) for part in order), *ties])
+    listed = _listed(order, [columns[name] for name in dict.fromkeys(outputs)])
     calls = tuple(_first(factory, columns[name], listed, operator) for name in outputs)
     grouped = tuple(dict.fromkeys(keys))
     return Aggregate(
@@ -52,7 +52,7 @@ def first_few(
     """
     columns = {column.name: column for column in operator.columns}
     wanted = list(dict.fromkeys(outputs or keys[:1]))
-    listed = ", ".join([*(dialect.text(part) for part in order), *(reference(name).sql for name in wanted)])
+    listed = _listed(order, [columns[name] for name in wanted])
     last = "" if bounds.limit is None else str(bounds.offset + bounds.limit)
     last = _last_tie(order, listed, last) if bounds.ties else last
     gather = [f"(array_agg({_element(columns[name])} ORDER BY {listed}))" for name in wanted]
@@ -76,6 +76,11 @@ def first_few(
     rows, names = factory.extend(rows, items)
     places = dict(zip(wanted, names, strict=True))
     return rows, [places[name] for name in outputs]
+
+
+def _listed(order: Sequence[exp.Ordered], outputs: Sequence[Column]) -> str:
+    """An order in which only rows tie that are identical in the output."""
+    return ", ".join([*map(dialect.text, order), *(reference(c).sql for c in outputs), *tie_breaks(outputs)])
 
 
 def _last_tie(order: Sequence[exp.Ordered], listed: str, place: str) -> str:

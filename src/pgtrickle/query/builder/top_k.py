@@ -1,7 +1,7 @@
 """ORDER BY … LIMIT … OFFSET as the first rows of an order. Pure; a part of `build.py`.
 
-Rows that tie are ordered by all of their columns: of rows that PostgreSQL might choose among, these are chosen always.
-FETCH FIRST … WITH TIES has all of them.
+Rows that tie are ordered by all of their columns, and by how these look: of rows that PostgreSQL might choose among,
+these are chosen always. FETCH FIRST … WITH TIES has all of them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from pgtrickle.query.expression import column_node, reference
+from pgtrickle.query.looks import tie_breaks
 from pgtrickle.query.operators import Operator, TopK
 from pgtrickle.query.syntax import dialect
 
@@ -84,6 +85,6 @@ def sorted_by(part: exp.Ordered, name: str) -> exp.Ordered:
 def top(operator: Operator, order: Iterable[exp.Ordered], bound: Bounds) -> TopK:
     """The first rows of `operator`."""
     parts = [dialect.text(part) for part in order]
-    ties = (reference(column).sql for column in operator.columns)
+    ties = [*(reference(column).sql for column in operator.columns), *tie_breaks(operator.columns)]
     listed, shared = tuple(dict.fromkeys([*parts, *ties])), len(dict.fromkeys(parts)) if bound.ties else None
     return TopK(operator.columns, operator, listed, bound.limit, bound.offset, shared)

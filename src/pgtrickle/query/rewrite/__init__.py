@@ -9,6 +9,7 @@ from pgtrickle.query.operators import Operator
 from pgtrickle.query.rewrite.clock_apart import clock_apart
 from pgtrickle.query.rewrite.merge_projects import merge_projects
 from pgtrickle.query.rewrite.order_joins import order_joins
+from pgtrickle.query.rewrite.order_values import order_values
 from pgtrickle.query.rewrite.prune_columns import prune_columns
 from pgtrickle.query.rewrite.push_filters import push_filters
 
@@ -18,6 +19,7 @@ RULES: tuple[Callable[[Operator], Operator], ...] = (
     prune_columns,
     merge_projects,
     clock_apart,
+    order_values,
 )
 
 

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
+import psycopg
+
 from pgtrickle.db import Connection, execute, scalar, use_settings
 from pgtrickle.delta.algebra import Changes
 from pgtrickle.delta.monotone import Growth, growth
@@ -22,11 +24,12 @@ from pgtrickle.model import quote
 from pgtrickle.postgres.row_image import by_image
 from pgtrickle.postgres.wire import WEIGHT
 from pgtrickle.query import render
+from pgtrickle.query.looks import tie_breaks
 from pgtrickle.query.operators import Operator, Scan
 from pgtrickle.refresh.prepared import Prepared
 
 _ROUND = "pgt_round"
-_DIFFERENCE = "pgt_difference"
+_DIFFERENCE, _EQUAL = "pgt_difference", "pgt_equal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +135,9 @@ class Fixpoint:
             self.reader,
             f"CREATE TEMPORARY TABLE {_DIFFERENCE} ON COMMIT DROP AS {by_image(weighted, member.tree.columns)}",
         )
-        if scalar(self.reader, f"SELECT EXISTS (SELECT FROM pg_temp.{_DIFFERENCE} WHERE {WEIGHT} < 0)"):
+        if self._takes_away():
+            self._add_up_equal_rows(member)
+        if self._takes_away():
             raise StateError(
                 f"rows of {member.storage.schema}.{member.storage.name} came out differently in another round",
                 code="PT374",
@@ -143,6 +148,26 @@ class Fixpoint:
         )
         execute(self.reader, f"DROP TABLE pg_temp.{_DIFFERENCE}")
         return added
+
+    def _takes_away(self) -> bool:
+        return bool(scalar(self.reader, f"SELECT EXISTS (SELECT FROM pg_temp.{_DIFFERENCE} WHERE {WEIGHT} < 0)"))
+
+    def _add_up_equal_rows(self, member: Prepared) -> None:
+        """A group below may look another way once it has gained rows (1.0 instead of 1.00): the member keeps the look
+        that it found first."""
+        names = _names(member)
+        order = ", ".join([f"{WEIGHT} > 0 DESC", *tie_breaks(member.tree.columns)])
+        equal = f"sum({WEIGHT}) OVER (PARTITION BY {names}) AS total"
+        first = f"row_number() OVER (PARTITION BY {names} ORDER BY {order}) AS place"
+        found = f"SELECT {names}, {equal}, {first} FROM pg_temp.{_DIFFERENCE}"
+        added = f"SELECT {names}, total::bigint AS {WEIGHT} FROM ({found}) AS f WHERE place = 1 AND total <> 0"
+        try:
+            with self.reader.transaction():
+                execute(self.reader, f"CREATE TEMPORARY TABLE {_EQUAL} ON COMMIT DROP AS {added}")
+        except psycopg.errors.UndefinedFunction:  # of a type without equality, where looks are all there is
+            return
+        execute(self.reader, f"DROP TABLE pg_temp.{_DIFFERENCE}")
+        execute(self.reader, f"ALTER TABLE pg_temp.{_EQUAL} RENAME TO {_DIFFERENCE}")
 
     def _leaf(self, number: int) -> render.Leaf:
         """What the leaves of a query are in a round."""
