@@ -114,6 +114,14 @@ REFUSED = (
         gaps.RECURSIVE,
         "line 1, column 13",
     ),
+    (
+        (
+            "SELECT c.id, n.a FROM customers c JOIN"
+            " (SELECT customer, JSON_ARRAYAGG(id) AS a FROM orders GROUP BY customer) n ON n.customer = c.id"
+        ),
+        gaps.UNORDERED,
+        None,
+    ),
     ("SELECT id FROM customers LIMIT 3", gaps.LIMIT, "line 1, column 26"),
     ("SELECT id FROM customers ORDER BY id LIMIT 1 + 1", gaps.LIMIT, "line 1, column 38"),
     ("SELECT id FROM customers OFFSET 1", gaps.LIMIT, "line 1, column 26"),

@@ -90,6 +90,11 @@ ARRAY = Gap(
     "give its subquery an ORDER BY, or use refresh_mode => 'FULL'",
 )
 UNFAITHFUL = Gap("PT240", "this query cannot be carried faithfully: {name}")
+UNORDERED = Gap(
+    "PT242",
+    "the order in which {name} takes its values is not definite, and its groups are computed in several places",
+    "use json_agg or json_object_agg, or refresh_mode => 'FULL'",
+)
 TOO_DEEP = Gap(
     "PT280",
     "the query is nested too deeply to be taken apart",

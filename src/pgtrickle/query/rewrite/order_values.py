@@ -5,7 +5,8 @@
     string_agg(x, ',' ORDER BY y)   →   string_agg(x, ',' ORDER BY y, x)
 
 Below a join or a union a group may be read off its state in one part of a delta and computed from tables in another:
-both must be the same. What is not below any is computed in one place, and keeps PostgreSQL's order.
+both must be the same. JSON_ARRAYAGG and JSON_OBJECTAGG are refused there (PT242): the one's ties and the other's rows
+cannot be given an order. What is not below any is computed in one place, and keeps PostgreSQL's order.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from pgtrickle.model import Column, Expr
+from pgtrickle.query import gaps
 from pgtrickle.query.expression import from_node, node_of, reference
 from pgtrickle.query.looks import look
 from pgtrickle.query.operators import Aggregate, AggregateCall, Operator, RowWise, Stateful
@@ -29,6 +31,8 @@ _ANY_ORDER = frozenset(
         "range_agg", "range_intersect_agg", "first",
     }
 )  # fmt: skip
+
+_WITHOUT_ORDER = frozenset({"JSON_ARRAYAGG", "JSON_OBJECTAGG"})
 
 
 def order_values(tree: Operator) -> Operator:
@@ -50,6 +54,8 @@ def _in_order(call: AggregateCall, read: list[Column]) -> AggregateCall:
     exact = all(column.type.oid in _EXACT for column in read)
     if call.function in _ANY_ORDER or (call.function in _OF_EXACT and exact) or not read:
         return call
+    if call.function in _WITHOUT_ORDER:
+        raise gaps.UNORDERED.refuse(call.function)
     node = node_of(call.call)
     function = node.this if isinstance(node, exp.Filter) else node
     function = function.expression if isinstance(function, exp.Dot) else function
