@@ -33,9 +33,9 @@ INCREMENTAL = {
         "SELECT a, percentile_cont(0.5) WITHIN GROUP (ORDER BY b) FROM r GROUP BY a",
         "SELECT id, (SELECT rank(3) WITHIN GROUP (ORDER BY s.b) FROM r AS s WHERE s.a = r.id) AS place FROM r",
     ),
+    "window functions": ("SELECT id, rank() OVER (ORDER BY id), sum(b) OVER (PARTITION BY a) FROM r",),
 }
 FULL = {
-    "window functions": "SELECT id, rank() OVER (ORDER BY id) FROM r",
     "`WITH RECURSIVE`": "WITH RECURSIVE w AS (SELECT id FROM r UNION SELECT id + 1 FROM w) SELECT id FROM w",
     "`LIMIT` and `ARRAY(SELECT …)` without `ORDER BY`": "SELECT id FROM r LIMIT 3",
     "volatile functions": "SELECT random() AS x FROM r",

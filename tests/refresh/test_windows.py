@@ -65,7 +65,8 @@ def test_rows_that_tie_get_a_valid_order_which_stays(followed: Followed) -> None
         "INSERT INTO t SELECT 'n' || g, g % 2, g % 3, json_build_object('g', g) FROM generate_series(1, 40) AS g",
     )
     followed.create(
-        "SELECT name, k, v, doc, row_number() OVER w AS n, lag(name) OVER w AS before, last_value(name) OVER w AS last,"
+        "SELECT name, k, v, doc, row_number() OVER w AS n, lag(name) OVER w AS before, "
+        "last_value(name) OVER (PARTITION BY k ORDER BY v DESC) AS last,"
         " sum(v) OVER (w ROWS UNBOUNDED PRECEDING) AS s FROM t WINDOW w AS (PARTITION BY k ORDER BY v)"
     )
     first = {row[0]: row for row in followed.rows()}
