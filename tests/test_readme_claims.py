@@ -36,9 +36,9 @@ INCREMENTAL = {
     "`WITH RECURSIVE`": (
         "WITH RECURSIVE w AS (SELECT id FROM r UNION SELECT s.id FROM w JOIN r AS s ON s.a = w.id) SELECT id FROM w",
     ),
+    "window functions": ("SELECT id, rank() OVER (ORDER BY id), sum(b) OVER (PARTITION BY a) FROM r",),
 }
 FULL = {
-    "window functions": "SELECT id, rank() OVER (ORDER BY id) FROM r",
     "`LIMIT` and `ARRAY(SELECT …)` without `ORDER BY`": "SELECT id FROM r LIMIT 3",
     "volatile functions": "SELECT random() AS x FROM r",
     "those that read the clock": "SELECT now() AS x FROM r",

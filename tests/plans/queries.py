@@ -58,6 +58,11 @@ STEPS = (
     "top/over_aggregate",
     "top/with_ties",
     "unions/aggregates_below",
+    "windows/below_a_left_join",
+    "windows/over_a_join",
+    "windows/over_aggregates",
+    "windows/top_of_each_group",
+    "windows/two_partitionings",
 )
 
 

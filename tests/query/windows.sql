@@ -105,3 +105,49 @@ SELECT upper(region) AS u, count(*) AS n, sum(count(*)) OVER (PARTITION BY GROUP
 SELECT region, mood, rank() OVER (PARTITION BY GROUPING(region, mood) ORDER BY sum(credit) DESC NULLS LAST, region, mood) AS r FROM customers GROUP BY GROUPING SETS ((region), (mood), ())
 
 SELECT region, mood, lag(region) OVER (ORDER BY region, mood, count(*)) AS l FROM customers GROUP BY CUBE (region, mood) ORDER BY count(*), region, mood, rank() OVER (ORDER BY mood) LIMIT 3
+
+SELECT c.id, q.m FROM customers c, LATERAL (SELECT sum(count(*)) OVER () AS m FROM orders o WHERE o.customer = c.id) q
+
+SELECT c.id, (SELECT sum(count(*)) OVER () AS m FROM orders o WHERE o.customer = c.id) AS m FROM customers c
+
+SELECT c.id, (SELECT DISTINCT count(*) OVER () AS m FROM orders o WHERE o.customer = c.id) AS m FROM customers c
+
+SELECT c.id, q.r FROM customers c LEFT JOIN LATERAL (SELECT o.id, rank() OVER (ORDER BY o.id + c.id) AS r FROM orders o) q ON q.id = c.id
+
+SELECT c.id, q.n FROM customers c, LATERAL (SELECT o.note, count(*) OVER (PARTITION BY c.region) AS n FROM orders o WHERE o.customer = c.id UNION ALL SELECT NULL, c.id) q
+
+SELECT c.id FROM customers c WHERE c.id > ALL (SELECT row_number() OVER (ORDER BY o.id) FROM orders o WHERE o.customer = c.id)
+
+SELECT c.id, c.id IN (SELECT row_number() OVER (ORDER BY o.id) FROM orders o WHERE o.customer <> c.id) AS m FROM customers c
+
+SELECT c.id, ARRAY(SELECT row_number() OVER (ORDER BY o.id) FROM orders o WHERE o.customer = c.id ORDER BY 1) AS m FROM customers c
+
+SELECT c.id, (SELECT array_agg(q.n ORDER BY q.n) FROM (SELECT row_number() OVER (ORDER BY v) AS n FROM (VALUES (1), (c.id)) x(v)) q) AS m FROM customers c
+
+SELECT c.id, (SELECT max(q.n) FROM (SELECT row_number() OVER (ORDER BY x) AS n FROM generate_series(1, c.id) x) q) AS m FROM customers c
+
+SELECT x.n FROM (SELECT row_number() OVER (ORDER BY v) AS n FROM (VALUES (1), (2)) x(v)) x, customers
+
+SELECT row_number() OVER (ORDER BY q.n) AS n FROM (SELECT count(*) AS n FROM customers) q
+
+SELECT c.region, (SELECT rank() OVER (ORDER BY 1)) AS r, count(*) AS n FROM customers c GROUP BY c.region
+
+SELECT id, (SELECT sum(x) OVER () FROM (SELECT 1 AS x) y) AS s FROM customers
+
+SELECT o.id, sum(i.amount) OVER w AS s FROM orders o JOIN items i ON i.order_id = o.id WINDOW w AS (PARTITION BY o.customer ORDER BY i.amount RANGE BETWEEN 1 PRECEDING AND CURRENT ROW)
+
+SELECT DISTINCT ON (1) count(*) OVER (PARTITION BY region) AS n, id FROM customers ORDER BY 1, 2
+
+SELECT region FROM customers GROUP BY region ORDER BY rank() OVER (ORDER BY count(*)), region LIMIT 1
+
+SELECT id, rank() OVER (ORDER BY id USING >) AS r FROM customers
+
+SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY id) AS p, rank() OVER (ORDER BY percentile_cont(0.5) WITHIN GROUP (ORDER BY id)) AS r FROM customers
+
+SELECT id, count(*) OVER w1 AS a, count(*) OVER w2 AS b FROM customers WINDOW w1 AS (PARTITION BY region), w2 AS (PARTITION BY region)
+
+SELECT id, max(id) OVER (PARTITION BY region ORDER BY mood RANGE UNBOUNDED PRECEDING) AS a, min(weight) OVER (PARTITION BY region) AS b FROM customers LEFT JOIN items ON order_id = id
+
+SELECT id, lag(tags) OVER (ORDER BY product, amount, unit) AS b FROM customers JOIN items ON order_id = id
+
+SELECT sum(n) AS s FROM (SELECT count(*) OVER (PARTITION BY region) AS n, region FROM customers) q GROUP BY region

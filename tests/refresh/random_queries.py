@@ -291,6 +291,30 @@ def _sets(draw: st.DrawFn, columns: dict[str, str]) -> tuple[str, str]:
 
 
 @st.composite
+def _windows(draw: st.DrawFn, columns: dict[str, str]) -> str:
+    """A window call whose result is a number, the same however PostgreSQL takes rows that tie."""
+    names = st.sampled_from(list(columns))
+    partition = "" if draw(st.integers(0, 3)) == 0 else f"PARTITION BY {draw(names)} "
+    way = draw(st.sampled_from(("", " DESC", " NULLS FIRST")))
+    order, everything = f"ORDER BY {draw(names)}{way}", f"ORDER BY {draw(names)}{way}, {', '.join(columns)}"
+    window, by_row = f"({partition}{order})", f"({partition}{everything})"
+    return draw(
+        st.sampled_from(
+            (
+                f"rank() OVER {window}",
+                f"dense_rank() OVER {window}",
+                f"count({draw(names)}) OVER {window}",
+                f"count(*) OVER ({partition})",
+                f"count(*) FILTER (WHERE {draw(conditions(columns))}) OVER {window}",
+                f"count(*) OVER ({partition}{order} GROUPS BETWEEN 1 PRECEDING AND 1 FOLLOWING EXCLUDE TIES)",
+                f"row_number() OVER {by_row}",
+                f"count({draw(names)}) OVER ({partition}{everything} ROWS BETWEEN 2 PRECEDING AND CURRENT ROW)",
+            )
+        )
+    )
+
+
+@st.composite
 def _select(
     draw: st.DrawFn, rest: str, columns: dict[str, str], tables: list[TableDefinition], depth: int, *, distinct: bool
 ) -> Relation:
@@ -319,6 +343,9 @@ def _select(
         inside = f"{draw(st.sampled_from(tables)).name} q WHERE q.s {draw(st.sampled_from(('=', '<')))} {texts[0]}"
         outputs.append(f"array_to_string(ARRAY(SELECT q.s FROM {inside} ORDER BY q.s), '+') AS o{len(outputs)}")
         kinds[f"o{len(kinds)}"] = "text"
+    if draw(st.integers(0, 4)) == 0:
+        outputs.append(f"{draw(_windows(columns))} AS o{len(outputs)}")
+        kinds[f"o{len(kinds)}"] = "big"
     if draw(st.integers(0, 7)) == 0:
         call, kind = draw(_sets(columns))
         outputs.append(f"{call} AS o{len(outputs)}")

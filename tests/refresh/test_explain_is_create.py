@@ -41,6 +41,7 @@ EXPECTED = {
     "SELECT * FROM broad": "FULL PT282",
     f"SELECT {'+'.join(['a'] * 4000)} AS x FROM t": "FULL PT280",
     f"SELECT a, {', '.join(f'sum(a + {n}) AS c{n}' for n in range(900))} FROM t GROUP BY a": "FULL PT284",
+    f"SELECT ARRAY[{', '.join(f'sum(a + {n}) OVER ()' for n in range(1591))}] AS sums FROM t": "FULL PT611",
     "SELECT FROM t": "PT112",
     f"SELECT {', '.join(f'a AS c{n}' for n in range(1600))} FROM t": "PT113",
     f"SELECT {', '.join(f'a AS c{n}' for n in range(1601))} FROM t": "PT110",

@@ -73,6 +73,11 @@ OPERATORS = {
     "ON t.region = o.region ORDER BY t.region, o.amount DESC, o.id",
     "best": "SELECT o.id, o.amount, t.total FROM orders o LEFT JOIN totals t ON t.region = o.region "
     "ORDER BY t.total DESC, o.amount, o.id LIMIT 5 OFFSET 1",
+    "ranked": "SELECT o.id, o.amount, t.total, rank() OVER (PARTITION BY t.region ORDER BY o.amount) AS place, "
+    "sum(o.amount) OVER (ORDER BY o.id) AS so_far FROM orders o JOIN totals t ON t.region = o.region",
+    "beside_ranks": "SELECT t.region, t.total, x.id FROM totals t LEFT JOIN (SELECT o.id, o.region, row_number() "
+    "OVER (PARTITION BY o.region ORDER BY o.amount DESC, o.id) AS n FROM orders o) AS x "
+    "ON x.region = t.region AND x.n < 3",
     "above_average": "SELECT region, total FROM totals WHERE total >= (SELECT avg(total) FROM totals)",
     "compared": "SELECT o.id, (SELECT sum(t.total) FROM totals t WHERE t.region = o.region) AS above FROM orders o",
 }

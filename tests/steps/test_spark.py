@@ -66,6 +66,10 @@ DISTRIBUTED = {
     "subqueries/not_in",
     "subqueries/two_levels_out",
     "unions/duplicates_across_branches",
+    "windows/below_a_join",
+    "windows/over_a_join",
+    "windows/over_aggregates",
+    "windows/used_twice",
 }
 
 

@@ -33,7 +33,7 @@ def computed(context: BuildContext, operator: Operator, parts: Parts) -> tuple[O
     """The rows with a column for each window call, and what stands above them over these columns."""
     first = parts.first
     above = [*parts.selected, *([] if first is None else [*first.keys, *first.order])]
-    windows = {dialect.text(window): window for node in above for window in node.find_all(exp.Window)}
+    windows = {dialect.text(window): window for node in above for window in _own(node)}
     if not windows:
         return operator, parts
     carried = parts.selected[len(parts.selected) - parts.carried :]
@@ -46,13 +46,22 @@ def computed(context: BuildContext, operator: Operator, parts: Parts) -> tuple[O
         places.update(zip(together, names, strict=True))
         left = {text: window for text, window in left.items() if text not in together}
 
+    def replace_call(part: exp.Expr) -> exp.Expr:
+        if isinstance(part, exp.Query):
+            return part.copy()  # a copy is not looked into
+        return column_node(places[dialect.text(part)]) if isinstance(part, exp.Window) else part
+
     def replaced(node: exp.Expr) -> exp.Expr:
-        return node.copy().transform(
-            lambda part: column_node(places[dialect.text(part)]) if isinstance(part, exp.Window) else part
-        )
+        return node.copy().transform(replace_call)
 
     first = first and replace(first, keys=[*map(replaced, first.keys)], order=[*map(replaced, first.order)])
     return operator, replace(parts, selected=[*map(replaced, parts.selected)], first=first)
+
+
+def _own(node: exp.Expr) -> list[exp.Window]:
+    """The window calls in an expression, but for those of a query within, which reads no table."""
+    parts = node.walk(prune=lambda part: isinstance(part, exp.Query))
+    return [part for part in parts if isinstance(part, exp.Window)]
 
 
 def _keys(window: exp.Window, carried: Sequence[exp.Expr]) -> dict[str, exp.Expr]:

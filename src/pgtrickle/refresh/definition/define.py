@@ -38,7 +38,7 @@ from pgtrickle.query.analyse import session_settings
 from pgtrickle.query.analyse.analysis import OutputColumn
 from pgtrickle.query.analyse.fingerprint import fingerprint, only_views_changed
 from pgtrickle.query.compile import Compiled, compile_query
-from pgtrickle.query.operators import Aggregate, Operator, walk
+from pgtrickle.query.operators import Aggregate, Operator, Window, walk
 from pgtrickle.refresh.definition import reshape
 from pgtrickle.refresh.definition.binding import compile_bound
 from pgtrickle.refresh.failure import DefinitionProblem
@@ -297,8 +297,14 @@ def _require_storable(compiled: Compiled) -> None:
 
 
 def _state_refusal(compiled: Compiled) -> Unsupported | None:
-    """That a grouping would keep more than a table can have columns, if one would."""
+    """That a grouping or a window would keep more than a table can have columns, if one would."""
     for node in walk(compiled.tree) if compiled.tree is not None else ():
+        if isinstance(node, Window) and len(node.columns) > _MOST_COLUMNS:
+            return Unsupported(
+                f"a window function's rows would have {len(node.columns)} columns, and can have {_MOST_COLUMNS}",
+                code="PT611",
+                hint="read fewer columns beside it, or use refresh_mode => 'FULL'",
+            )
         kept = len(state_columns(node)) if isinstance(node, Aggregate) else 0
         if kept > _MOST_COLUMNS:
             return Unsupported(
