@@ -24,6 +24,10 @@ CREATE TABLE child () INHERITS (parent);
 CREATE MATERIALIZED VIEW mv AS SELECT 1 AS n
 """
 INCREMENTAL = {
+    "`now()` and `CURRENT_DATE` wherever they stand": (
+        "SELECT id FROM r WHERE b > extract(epoch FROM now())",
+        "SELECT a, count(*), now() AS at FROM r GROUP BY a HAVING max(b) < extract(day FROM CURRENT_DATE)",
+    ),
     "every aggregate, built in or your own": (
         "SELECT a, stddev(b), corr(b, id), json_agg(b), bit_or(b), sum(f), string_agg(t, ',') FROM r GROUP BY a",
         "SELECT a, my_sum(b) FROM r GROUP BY a",
@@ -41,7 +45,7 @@ INCREMENTAL = {
 FULL = {
     "`LIMIT` and `ARRAY(SELECT …)` without `ORDER BY`": "SELECT id FROM r LIMIT 3",
     "volatile functions": "SELECT random() AS x FROM r",
-    "those that read the clock": "SELECT now() AS x FROM r",
+    "those that read the session": "SELECT current_user AS x FROM r",
     "functions of yours that are not `IMMUTABLE`": "SELECT mine(b) AS x FROM r",
     "an aggregate that depends on the `ORDER BY` of a subquery": (
         "SELECT array_agg(id) FROM (SELECT id FROM r ORDER BY id) AS s"

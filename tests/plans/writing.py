@@ -18,6 +18,7 @@ from pgtrickle.physical.table_facts import TableFactsMap
 from pgtrickle.physical.window_parts import Changed
 from pgtrickle.postgres.statements.script import Scratch
 from pgtrickle.query.builder import build
+from pgtrickle.query.clock import values_in
 from pgtrickle.query.operators import Operator
 from pgtrickle.query.rewrite import RULES
 from pgtrickle.refresh import gather_facts as ask
@@ -87,6 +88,11 @@ def _sections(connection: db.Connection, prepared: Prepared) -> Iterator[tuple[s
             supposed = TableFactsMap(facts.tables, {table.oid: number})
             physical = plan_delta(prepared, supposed, window, Changed(changed), Scratch("planned"))
             yield f"reads when {table} has {number} changes", physical_text(physical)
+    clock = frozenset(value.number for value in values_in(prepared.tree))
+    if clock:
+        yield "delta when the clock moved", delta_text(differentiate(prepared.tree, clock))
+        physical = plan_delta(prepared, TableFactsMap(facts.tables), window, Changed(clock), Scratch("planned"))
+        yield "reads when the clock moved", physical_text(physical)
     yield "full refresh", physical_text(plan_full(prepared, facts))
 
 

@@ -192,9 +192,22 @@ def test_functions_of_arguments_and_settings_are_fine(shop: Shop, expression: st
 
 
 def test_functions_in_views_count(shop: Shop) -> None:
-    shop.execute("CREATE VIEW recent AS SELECT id FROM orders WHERE placed > now()")
+    shop.execute("CREATE VIEW recent AS SELECT id FROM orders WHERE placed > statement_timestamp()")
     (reason,) = analyze(shop, "SELECT id FROM recent").reasons
     assert reason.code == "PT202"
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["now()", "transaction_timestamp()", "CURRENT_DATE", "CURRENT_TIME(2)", "LOCALTIMESTAMP", "age(placed)"],
+)
+def test_the_clock_is_no_obstacle(shop: Shop, expression: str) -> None:
+    shop.execute(f"CREATE OR REPLACE VIEW clocked AS SELECT id, {expression} AS x FROM orders".encode())
+    for source in ("clocked", "orders"):
+        analysis = analyze(shop, f"SELECT id{', x' if source == 'clocked' else f', {expression}'} FROM {source}")
+        assert analysis.incremental
+        assert (analysis.reads_clock, analysis.views_read_clock) == (True, source == "clocked")
+    assert not analyze(shop, "SELECT id FROM orders").reads_clock
 
 
 def test_row_security_is_a_reason(shop: Shop) -> None:

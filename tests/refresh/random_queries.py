@@ -132,7 +132,7 @@ def _queries(draw: st.DrawFn, tables: list[TableDefinition], depth: int) -> Rela
         parts = ["o0", *(f"{name} {draw(st.sampled_from(('', 'DESC')))}" for name in list(rows.columns)[1:])]
         return Relation(f"SELECT DISTINCT ON (o0) * FROM ({rows.sql}) e ORDER BY {', '.join(parts)}", rows.columns)
     if shape == "windows":
-        return draw(_windows(draw(_queries(tables, depth - 1))))
+        return draw(_windowed(draw(_queries(tables, depth - 1))))
     if shape == "set":
         left, right = draw(_queries(tables, depth - 1)), draw(_queries(tables, depth - 1))
         shared = [(a, b) for a in left.columns for b in right.columns if left.columns[a] == right.columns[b]][:2]
@@ -354,7 +354,7 @@ def _select(
 
 
 @st.composite
-def _windows(draw: st.DrawFn, rows: Relation) -> Relation:
+def _windowed(draw: st.DrawFn, rows: Relation) -> Relation:
     """A row beside what one or two windows make of it, or only some of these rows. Which rows tie does not matter."""
     kinds, calls = dict(rows.columns), []
     for _ in range(draw(st.integers(1, 2))):

@@ -12,7 +12,7 @@
 
 One step is one window: + inserts a row, - deletes one such row, ~ updates one. `expect nothing` is an empty delta.
 `clock 2026-01-01 12:00` (UTC) says what time it is at first, and `step at 2026-01-01 12:30  +orders(1, 7)` that it is
-then another, whether or not there are changes.
+another then, whether or not there are changes.
 Lines that begin with a blank continue the line above; other # lines are comments.
 """
 

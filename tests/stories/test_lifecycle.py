@@ -96,7 +96,7 @@ def test_a_query_unsupported_under_differential_is_refused_with_its_place(told: 
     error = refused(told, Unsupported, "PT234", query, refresh_mode="DIFFERENTIAL")
     assert error.at is not None
     assert "2" in error.at
-    refused(told, Unsupported, "PT202", "SELECT id, now() AS at FROM t", refresh_mode="DIFFERENTIAL")
+    refused(told, Unsupported, "PT202", "SELECT id, statement_timestamp() AS at FROM t", refresh_mode="DIFFERENTIAL")
 
 
 def test_a_query_unsupported_under_auto_runs_in_full_and_says_why(told: Story) -> None:

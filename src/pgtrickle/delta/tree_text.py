@@ -13,7 +13,7 @@ from functools import singledispatch
 
 from pgtrickle.delta.algebra import After, Before, Changes, Plus, Rematch, StatefulDelta, Turned
 from pgtrickle.model import Column, Expr
-from pgtrickle.query.labels import labelled, labels
+from pgtrickle.query.labels import labelled, labels, timed
 from pgtrickle.query.operators import (
     Aggregate,
     Constant,
@@ -48,7 +48,7 @@ class Style:
         return name if self.labels is not None else f"{name.lower()}{self.mark}"
 
     def sql(self, text: str) -> str:
-        return text if self.labels is None else labelled(text, self.labels)
+        return timed(text if self.labels is None else labelled(text, self.labels))
 
     def expression(self, expression: Expr) -> str:
         return self.sql(expression.sql)
@@ -150,7 +150,7 @@ def _(op: Aggregate, style: Style) -> str:
     if style.labels is not None:
         calls = ", ".join(style.expression(call.call) for call in op.calls)
         return f"Aggregate{f' {calls}' if calls else ''}{keys or ' (one row)'}"
-    calls = ", ".join(f"{call.output.name} = {call.call.sql}" for call in op.calls)
+    calls = ", ".join(f"{call.output.name} = {style.expression(call.call)}" for call in op.calls)
     return f"aggregate{style.mark}{keys}{f': {calls}' if calls else ''}"
 
 

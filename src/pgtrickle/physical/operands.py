@@ -17,6 +17,7 @@ from pgtrickle.postgres.group_lookup import groups_by_key
 from pgtrickle.postgres.weighted import kept_rows, weigh
 from pgtrickle.query import render
 from pgtrickle.query.clock import over_old_state
+from pgtrickle.query.labels import timed
 from pgtrickle.query.operators import Equality, Operator, Scan, Stateful, walk
 
 Keys = tuple[Equality, ...]
@@ -61,7 +62,7 @@ class Operands:
         if among is None:
             self.choices.append(Choice(tables(operand), "scan", "the clock may change any row"))
         else:
-            self.choices.append(Choice(tables(operand), "range", f"what the clock passed: {among.sql}"))
+            self.choices.append(Choice(tables(operand), "range", f"what the clock passed: {timed(among.sql)}"))
 
     def choose(self, operand: Operator, method: str, cost: ReadCost, rows: float) -> None:
         index = f"index on {cost.index}" if cost.index else "no index on the key"
