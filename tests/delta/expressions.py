@@ -176,6 +176,13 @@ def _(node: exp.Cast, row: Row) -> Value:
 
 
 @_value.register
+def _(node: exp.Anonymous, row: Row) -> Value:
+    if node.name.upper() != "ROW":
+        raise NotInterpretedError(f"{type(node).__name__}: {node}")
+    return str([value_of(item, row) for item in node.expressions])  # only ever compared, as text
+
+
+@_value.register
 def _(node: exp.Neg, row: Row) -> Value:
     value = value_of(node.this, row)
     return EXACT.minus(value) if isinstance(value, Decimal) else _strict(operator.neg, value)
@@ -252,6 +259,8 @@ def _items(array: exp.Expr, row: Row) -> Iterable[Value]:
         return [values[0] for values in rows_of(array, row)]
     if isinstance(array, exp.Paren | exp.Cast):
         return _items(array.this, row)
+    if isinstance(array, exp.Column):
+        return value_of(array, row) or ()
     if not isinstance(array, exp.Array):
         raise NotInterpretedError(f"an array that is not written out: {array}")
     return [value_of(item, row) for item in array.expressions]
@@ -369,7 +378,10 @@ def _timely(kind: type[exp.Expr], left: Value, right: Value) -> Value:
 
 @_value.register
 def _(node: exp.DPipe, row: Row) -> Value:
-    return _strict(lambda a, b: _text(a) + _text(b), value_of(node.left, row), value_of(node.right, row))
+    left, right = value_of(node.left, row), value_of(node.right, row)
+    if isinstance(left, tuple):
+        return (*left, right)
+    return _strict(lambda a, b: _text(a) + _text(b), left, right)
 
 
 @_value.register

@@ -14,15 +14,18 @@ TABLES = (
     TableDefinition("root", "id int, k int"),
     TableDefinition("shut", "id int"),
 )
-NODES = st.sampled_from((1, 1, 2, 3, 4, 5, None))
+NODES = st.sampled_from((1, 1, 2, 2, 3, 3, 4, None))
 FIRST = (
     "SELECT id, {} FROM root",
     "SELECT DISTINCT id, {} FROM root",
     "SELECT a, {} FROM edge WHERE k = 1",
     "SELECT 1, {}",
 )
+PLAIN = "SELECT e.b, {} FROM r JOIN edge e ON e.a = r.id"
 STEPS = (
-    "SELECT e.b, {} FROM r JOIN edge e ON e.a = r.id",
+    PLAIN,
+    PLAIN,
+    PLAIN,
     "SELECT e.a, {} FROM edge e JOIN r ON e.b = r.id WHERE e.k < 4",
     "SELECT e.b, {} FROM r, edge e, root o WHERE e.a = r.id AND o.k = e.k",
     "SELECT f.b, {} FROM r JOIN edge e ON e.a = r.id JOIN edge f ON f.a = e.b",
@@ -67,18 +70,19 @@ def views(draw: st.DrawFn) -> str:
 
 @st.composite
 def files(draw: st.DrawFn) -> StepFile:
-    """A view and four steps; what they must give is PostgreSQL's to say."""
+    """A view and steps, the first of which makes a graph; what they must give is PostgreSQL's to say."""
     present: dict[str, Counter[Row]] = {table.name: Counter() for table in TABLES}
-    steps = tuple(Step(line, _changes(draw, present, 8 if line == 0 else 4), Counter()) for line in range(4))
+    sizes = [(8, 12), *[(1, 3)] * 6]
+    steps = tuple(Step(line, _changes(draw, present, *size), Counter()) for line, size in enumerate(sizes))
     return StepFile("random", "a random recursion", TABLES, (), draw(views()), steps)
 
 
-def _changes(draw: st.DrawFn, present: dict[str, Counter[Row]], most: int) -> tuple[Change, ...]:
+def _changes(draw: st.DrawFn, present: dict[str, Counter[Row]], least: int, most: int) -> tuple[Change, ...]:
     changes: list[Change] = []
-    for _ in range(draw(st.integers(1, most))):
-        table = draw(st.sampled_from(("edge", "edge", "edge", "root", "shut")))
+    for _ in range(draw(st.integers(least, most))):
+        table = draw(st.sampled_from(("edge", "edge", "edge", "edge", "root", "shut")))
         rows = sorted(present[table].elements(), key=repr)
-        old = draw(st.sampled_from([None, *rows]))
+        old = None if least > 1 else draw(st.sampled_from([None, *rows]))
         made = {"edge": st.tuples(NODES, NODES, NODES), "root": st.tuples(NODES, NODES), "shut": st.tuples(NODES)}
         new = draw(made[table]) if old is None or draw(st.booleans()) else None
         present[table].subtract([] if old is None else [old])

@@ -18,6 +18,7 @@ from pgtrickle.query.builder.queries import BuiltQuery, Queries
 from pgtrickle.query.builder.with_queries import With, names_in
 from pgtrickle.query.expression import reference
 from pgtrickle.query.operators import Project, Recursive, WorkingTable
+from pgtrickle.query.syntax import search_cycle
 
 
 def build(context: BuildContext, queries: Queries, name: str, inner: With) -> BuiltQuery:
@@ -28,18 +29,27 @@ def build(context: BuildContext, queries: Queries, name: str, inner: With) -> Bu
     if not isinstance(union, exp.Union):
         raise context.refuse(gaps.RECURSIVE, "of this form", "with recursive")
     names = names_in(context, union, inner.names)
-    base = queries.query(union.this, names)
+    part = inner.query.parent
+    assert isinstance(part, exp.CTE)
+    try:
+        terms = search_cycle.spelled_out(part, union, inner.columns)
+    except search_cycle.UnknownFormError:
+        raise context.refuse(gaps.RECURSIVE, "with SEARCH or CYCLE of this form", "search", "cycle") from None
+    base = queries.query(terms.base, names)
     labels = [*inner.columns, *(label for label, _ in base.outputs[len(inner.columns) :])]
     first = _exactly(context, base, labels)
+    if not all(first.columns[place].type.has_one_look for place in terms.keys):
+        raise context.refuse(gaps.RECURSIVE, "with a path of values that may look different", "search", "cycle")
     columns = tuple(context.factory.column(column.type, column.label) for column in first.columns)
     working = WorkingTable(columns, distinct=bool(union.args.get("distinct")))
     within = {**names, name: replace(inner, working=working)}
-    step = _exactly(context, queries.query(union.expression, within), labels)
+    step = _exactly(context, queries.query(terms.step, within), labels)
     if [column.type for column in first.columns] != [column.type for column in step.columns]:
         raise context.refuse(gaps.RECURSIVE, "whose terms have different types", "with recursive")
     made = tuple(context.factory.column(column.type, column.label) for column in first.columns)
     rows = Recursive(made, first, step, working)
-    return BuiltQuery(rows, tuple(zip(labels, rows.names, strict=True)))
+    known = ((label, name) for label, name in zip(labels, rows.names, strict=True) if label not in terms.hidden)
+    return BuiltQuery(rows, tuple(known))
 
 
 def working_rows(working: WorkingTable) -> BuiltQuery:

@@ -16,7 +16,7 @@ from pgtrickle.query.syntax import dialect
 _ORDERED = frozenset({"order", "limit", "offset"})
 
 _KNOWN: Mapping[type[exp.Expr], frozenset[str]] = {
-    exp.CTE: frozenset({"this", "alias", "materialized"}),
+    exp.CTE: frozenset({"this", "alias", "materialized", "search", "cycle"}),
     exp.Cube: frozenset({"expressions"}),
     exp.Distinct: frozenset({"on", "expressions"}),
     exp.Fetch: frozenset({"direction", "count", "limit_options"}),

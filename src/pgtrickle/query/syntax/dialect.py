@@ -50,6 +50,18 @@ class AtLocal(exp.Unary):
     """A time in the session's time zone."""
 
 
+class Search(exp.Expression):
+    """SEARCH … FIRST BY `expressions` SET `name`, after a WITH query."""
+
+    arg_types: ClassVar = {"expressions": True, "name": True, "breadth": False}
+
+
+class Cycle(exp.Expression):
+    """CYCLE `expressions` SET `mark` TO `value` DEFAULT `default` USING `path`, after a WITH query."""
+
+    arg_types: ClassVar = {"expressions": True, "mark": True, "value": True, "default": True, "path": True}
+
+
 class _Parser(PostgresParser):
     # What joins may follow in parentheses; sqlglot's type of it has room for its own only.
     MODIFIABLES: ClassVar[Any] = (*PostgresParser.MODIFIABLES, exp.Lateral, exp.Unnest)
@@ -87,6 +99,38 @@ class _Parser(PostgresParser):
 
     def _values_to_select(self, values: exp.Values) -> exp.Values:  # type: ignore[override]
         return values  # as it is, in WITH and beside UNION: SELECT * of it, which sqlglot makes, is another text
+
+    def _parse_cte(self) -> exp.CTE | exp.FunctionSpecification | None:
+        part = super()._parse_cte()
+        if isinstance(part, exp.CTE):
+            part.set("search", self._parse_search())
+            part.set("cycle", self._parse_cycle())
+        return part
+
+    def _parse_search(self) -> Search | None:
+        if not self._match_text_seq("SEARCH"):
+            return None
+        breadth = bool(self._match_text_seq("BREADTH")) or not self._match_text_seq("DEPTH")
+        self._match_text_seq("FIRST", "BY")
+        columns = self._parse_csv(self._parse_id_var)
+        self._match_text_seq("SET")
+        return self.expression(Search(expressions=columns, name=self._parse_id_var(), breadth=breadth))
+
+    def _parse_cycle(self) -> Cycle | None:
+        if not self._match_text_seq("CYCLE"):
+            return None
+        columns = self._parse_csv(self._parse_id_var)
+        self._match_text_seq("SET")
+        mark = self._parse_id_var()
+        value: exp.Expr | None = exp.true()
+        default: exp.Expr | None = exp.false()
+        if self._match_text_seq("TO"):
+            value = self._parse_bitwise()
+            self._match(TokenType.DEFAULT)
+            default = self._parse_bitwise()
+        self._match_text_seq("USING")
+        made = Cycle(expressions=columns, mark=mark, value=value, default=default, path=self._parse_id_var())
+        return self.expression(made)
 
     def _parse_null(self) -> exp.Expr | None:
         # What may follow IS: UNKNOWN, said of booleans, which sqlglot takes for IS NULL, and what it does not know
@@ -130,6 +174,10 @@ class _Generator(PostgresGenerator):
         alias = self.sql(expression, USING_ALIAS)
         return super().join_sql(expression, join_op) + (f" AS {alias}" if alias else "")
 
+    def cte_sql(self, expression: exp.CTE) -> str:
+        clauses = (self.sql(expression, "search"), self.sql(expression, "cycle"))
+        return " ".join([super().cte_sql(expression), *filter(None, clauses)])
+
     def unnest_sql(self, expression: exp.Unnest) -> str:
         return super().unnest_sql(expression) + self._joins_after(expression)
 
@@ -162,9 +210,27 @@ class _Generator(PostgresGenerator):
         return super().not_sql(expression)
 
 
+def _search(generator: Any, node: Search) -> str:
+    kind = "BREADTH" if node.args.get("breadth") else "DEPTH"
+    columns = generator.expressions(node, flat=True)
+    return f"SEARCH {kind} FIRST BY {columns} SET {generator.sql(node, 'name')}"
+
+
+def _cycle(generator: Any, node: Cycle) -> str:
+    columns, mark, path = (
+        generator.expressions(node, flat=True),
+        generator.sql(node, "mark"),
+        generator.sql(node, "path"),
+    )
+    value, default = generator.sql(node, "value"), generator.sql(node, "default")
+    return f"CYCLE {columns} SET {mark} TO {value} DEFAULT {default} USING {path}"
+
+
 _Generator.TRANSFORMS = {
     **{node: transform for node, transform in PostgresGenerator.TRANSFORMS.items() if node is not exp.Pow},
     exp.CurrentTime: lambda self, node: "CURRENT_TIME",
+    Search: _search,
+    Cycle: _cycle,
     Prefix: lambda self, node: f"OPERATOR({node.args['operator']}) {self.sql(node, 'this')}",
     AtLocal: lambda self, node: f"{self.sql(node, 'this')} AT LOCAL",
     SpecialCall: lambda self, node: node.written(self.sql),
