@@ -107,7 +107,7 @@ REFUSED = (
         "line 1, column 1",
     ),
     ("SELECT id FROM customers LIMIT 3", gaps.LIMIT, "line 1, column 26"),
-    ("SELECT id FROM customers ORDER BY id LIMIT 1 + 1", gaps.LIMIT, "line 1, column 38"),
+    ("SELECT id FROM customers ORDER BY id LIMIT (SELECT 1)", gaps.LIMIT, "line 1, column 38"),
     ("SELECT id FROM customers OFFSET 1", gaps.LIMIT, "line 1, column 26"),
     ("SELECT id FROM customers FOR UPDATE", gaps.ROW_LOCK, "line 1, column 26"),
     ("SELECT id FROM customers TABLESAMPLE system (50)", gaps.TABLESAMPLE, "line 1, column 26"),

@@ -71,7 +71,7 @@ class _Builder:
     def body(self, body: Body) -> BuiltQuery:
         """The query of the user, or of a view."""
         try:
-            written = top_k.without_all(dialect.parse(body.sql))
+            written = top_k.without_needless(top_k.without_all(dialect.parse(body.sql)), self._context.calls)
         except dialect.UnknownSyntaxError as error:
             raise self._context.refuse(gaps.UNFAITHFUL, str(error)) from error
         refuse_clauses(self._context, written)

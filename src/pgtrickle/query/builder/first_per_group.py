@@ -29,7 +29,7 @@ def first_rows(
 ) -> Aggregate:
     """One row a group of `keys`: the columns `outputs` of the first in `order`; the output has them after the keys."""
     columns = {column.name: column for column in operator.columns}
-    ties = [reference(name).sql for name in dict.fromkeys(outputs)]
+    ties = factory.sortable(operator, dict.fromkeys(outputs))
     listed = ", ".join([*(dialect.text(part) for part in order), *ties])
     calls = tuple(_first(factory, columns[name], listed, operator) for name in outputs)
     grouped = tuple(dict.fromkeys(keys))
@@ -52,7 +52,7 @@ def first_few(
     """
     columns = {column.name: column for column in operator.columns}
     wanted = list(dict.fromkeys(outputs or keys[:1]))
-    listed = ", ".join([*(dialect.text(part) for part in order), *(reference(name).sql for name in wanted)])
+    listed = ", ".join([*(dialect.text(part) for part in order), *factory.sortable(operator, wanted)])
     last = "" if bounds.limit is None else str(bounds.offset + bounds.limit)
     last = _last_tie(order, listed, last) if bounds.ties else last
     gather = [f"(array_agg({_element(columns[name])} ORDER BY {listed}))" for name in wanted]

@@ -56,16 +56,20 @@ class Selects:
 
     def _over(self, node: exp.Select, below: Below) -> BuiltQuery:
         """What a SELECT makes of the rows of its FROM and WHERE."""
-        scope, operator, around = below.scope, below.operator, Around(below.names, sets=True)
+        scope, around = below.scope, Around(below.names, sets=True)
         carried = [column_node(name) for name in below.carried]
         labels = [*(part.alias_or_name for part in node.expressions), *("" for _ in carried)]
         selected = [*(self._expressions.resolve(part.unalias(), scope, around) for part in node.expressions), *carried]
         having = node.args.get("having")
         conditions = [] if having is None else conjunct_nodes(self._expressions.resolve(having.this, scope, around))
         first = self._limits.first_of(node, scope, replace(around, sets=False))
-        self._context.note_order(node)
-        group = node.args.get("group")
         parts = Parts(labels, selected, conditions, around, first, len(carried), below.sought)
+        rows = self._grouped(node, below, parts)
+        self._context.note_order(node)  # of a subquery; its own groups are not in this order
+        return rows
+
+    def _grouped(self, node: exp.Select, below: Below, parts: Parts) -> BuiltQuery:
+        scope, operator, having, group = below.scope, below.operator, node.args.get("having"), node.args.get("group")
         if group is not None and not grouping_sets.is_simple(group):
             return self._groups.grouping_sets(node, scope.over(operator), parts, below.domain)
         if having is not None or group is not None or self._context.calls.groups(node):
