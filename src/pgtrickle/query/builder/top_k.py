@@ -76,8 +76,9 @@ def without_needless(query: exp.Expr, calls: Calls) -> exp.Expr:
     """The query without LIMIT where there is one row at most: that of an aggregate of all rows, or without FROM."""
     for select in list(query.find_all(exp.Select)):
         limit = select.args.get("limit")
-        is_needless = limit is not None and select.args.get("offset") is None and is_one_row(select, calls)
-        if is_needless and _value(_bound(limit)):
+        if limit is None or select.args.get("offset") is not None or not is_one_row(select, calls):
+            continue
+        if _value(_bound(limit)):
             select.set("limit", None)
     return query
 
