@@ -35,12 +35,23 @@ INCREMENTAL = {
     "`DISTINCT`, `FILTER`, `ORDER BY` and `WITHIN GROUP`": (
         "SELECT a, count(DISTINCT t), sum(b) FILTER (WHERE b > 1), array_agg(b ORDER BY id) FROM r GROUP BY a",
         "SELECT a, percentile_cont(0.5) WITHIN GROUP (ORDER BY b) FROM r GROUP BY a",
+        "SELECT a, my_last() WITHIN GROUP (ORDER BY b) FROM r GROUP BY a",
         "SELECT id, (SELECT rank(3) WITHIN GROUP (ORDER BY s.b) FROM r AS s WHERE s.a = r.id) AS place FROM r",
     ),
     "`WITH RECURSIVE`": (
         "WITH RECURSIVE w AS (SELECT id FROM r UNION SELECT s.id FROM w JOIN r AS s ON s.a = w.id) SELECT id FROM w",
     ),
     "window functions": ("SELECT id, rank() OVER (ORDER BY id), sum(b) OVER (PARTITION BY a) FROM r",),
+    "SQL/JSON and XML": (
+        "SELECT id, JSON_VALUE(t::jsonb, '$.a' RETURNING int) AS v FROM r WHERE JSON_EXISTS(t::jsonb, '$.b')",
+        "SELECT a, JSON_ARRAYAGG(b ORDER BY id) AS j FROM r GROUP BY a",
+        "SELECT j.q FROM r, JSON_TABLE(r.t::jsonb, '$[*]' COLUMNS (q text PATH '$')) AS j",
+        "SELECT x.q FROM r, XMLTABLE('/a' PASSING (r.t::xml) COLUMNS q text PATH '.') AS x",
+    ),
+    "rows as a whole": (
+        "SELECT to_jsonb(r) AS j, r AS whole FROM r",
+        "SELECT count(s) AS n FROM (SELECT id FROM r) AS s",
+    ),
 }
 FULL = {
     "`LIMIT` and `ARRAY(SELECT …)` without `ORDER BY`": "SELECT id FROM r LIMIT 3",
@@ -50,10 +61,7 @@ FULL = {
     "an aggregate that depends on the `ORDER BY` of a subquery": (
         "SELECT array_agg(id) FROM (SELECT id FROM r ORDER BY id) AS s"
     ),
-    "ordered-set aggregates of your own": "SELECT a, my_last() WITHIN GROUP (ORDER BY b) FROM r GROUP BY a",
-    "whole rows and system columns": "SELECT ctid::text AS c FROM r",
-    "`XMLTABLE`": "SELECT x.q FROM r, XMLTABLE('/a' PASSING (r.t::xml) COLUMNS q text PATH '.') AS x",
-    "`JSON_TABLE`": "SELECT j.q FROM r, JSON_TABLE(r.t::jsonb, '$[*]' COLUMNS (q text PATH '$')) AS j",
+    "system columns": "SELECT ctid::text AS c FROM r",
     "`TABLESAMPLE`": "SELECT id FROM r TABLESAMPLE BERNOULLI (50)",
     "`ONLY`": "SELECT id FROM ONLY r",
     "a `SELECT` without `FROM` that reads no table": "SELECT 1 AS x",

@@ -13,6 +13,8 @@ SELECT region, public.middle(0.5) WITHIN GROUP (ORDER BY credit) FILTER (WHERE i
 
 SELECT id, (SELECT max(TRIM(BOTH c.name FROM o.note)) FROM orders o WHERE o.customer = c.id) AS m FROM customers c
 
+SELECT id, B'101'::varbit(3) || B'1' AS b, note::interval second(1) AS i, ARRAY[note]::bit varying(2)[] AS v FROM orders WHERE note = 'x'
+
 SELECT to_jsonb(c) AS j, c::text AS t, c AS r FROM customers c
 
 SELECT o.id, count(c) AS n, count(*) AS m FROM orders o LEFT JOIN customers c ON c.id = o.customer GROUP BY o.id

@@ -107,7 +107,7 @@ REFUSED = (
     ),
     ("SELECT id, ARRAY(SELECT product FROM items) FROM customers", gaps.ARRAY, "line 1, column 12"),
     (
-        "SELECT (WITH RECURSIVE r AS (SELECT 1 n FROM items WHERE id = c.id UNION SELECT 2 FROM r) TABLE r) FROM orders c",
+        "SELECT (WITH RECURSIVE r AS (SELECT 1 n FROM items WHERE id=c.id UNION SELECT 2 FROM r) TABLE r) FROM notes c",
         gaps.RECURSIVE,
         "line 1, column 9",
     ),
@@ -120,7 +120,7 @@ REFUSED = (
         None,
     ),
     ("SELECT id FROM customers LIMIT 3", gaps.LIMIT, "line 1, column 26"),
-    ("SELECT id FROM customers ORDER BY id LIMIT 1 + 1", gaps.LIMIT, "line 1, column 38"),
+    ("SELECT id FROM customers ORDER BY id LIMIT (SELECT 1)", gaps.LIMIT, "line 1, column 38"),
     ("SELECT id FROM customers OFFSET 1", gaps.LIMIT, "line 1, column 26"),
     ("SELECT id FROM customers FOR UPDATE", gaps.ROW_LOCK, "line 1, column 26"),
     ("SELECT id FROM customers TABLESAMPLE system (50)", gaps.TABLESAMPLE, "line 1, column 26"),
@@ -140,7 +140,7 @@ REFUSED = (
         "line 1, column 59",
     ),
     ("SELECT id FROM\n placed", gaps.SYSTEM_COLUMN, "line 2, column 2"),
-    ("SELECT B'101'::varbit(3) || B'1'::bit varying AS b, xmlcomment(note) FROM orders", gaps.UNFAITHFUL, None),
+    ("SELECT id::numeric(3, -1) AS n, xmlcomment(note) FROM orders", gaps.UNFAITHFUL, None),
 )
 
 
@@ -177,7 +177,7 @@ def test_a_refusal_in_a_view_names_the_view(shop: Shop) -> None:
 
 
 def test_text_that_sqlglot_would_change_is_refused(shop: Shop) -> None:
-    refusal = compile_query(shop, "SELECT '101'::bit varying AS b, '3 s'::interval(2) AS i FROM orders").refusal
+    refusal = compile_query(shop, "SELECT id::numeric(3, -1) AS n FROM orders").refusal
     assert refusal is not None
     assert refusal.code == gaps.UNFAITHFUL.code
     assert "FULL" in (refusal.hint or "")

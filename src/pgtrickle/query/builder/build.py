@@ -79,7 +79,8 @@ class _Builder:
     def body(self, body: Body) -> BuiltQuery:
         """The query of the user, or of a view."""
         try:
-            written = named_windows.inlined(top_k.without_all(dialect.parse(body.sql)))
+            parsed = top_k.without_needless(top_k.without_all(dialect.parse(body.sql)), self._context.calls)
+            written = named_windows.inlined(parsed)
         except dialect.UnknownSyntaxError as error:
             raise self._context.refuse(gaps.UNFAITHFUL, str(error)) from error
         written = clock.with_values(written)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import Final
 
+from pgtrickle.errors import Unsupported
 from pgtrickle.model import Column, Expr, PgType, quote
 from pgtrickle.query import render
 from pgtrickle.query.expression import reference, referenced
@@ -27,6 +28,7 @@ class ColumnFactory:
         self._numbers = count(1)
         self._unused = count(1)
         self._views = count(1)
+        self._ordered: dict[PgType, bool] = {}
 
     @contextmanager
     def of_view(self) -> Iterator[None]:
@@ -64,6 +66,23 @@ class ColumnFactory:
         """The types of the columns, at least `width`, of a FROM item that reads no table."""
         names = ", ".join(f"x{place}" for place in range(width))
         return list(self._describe(f"SELECT f.* FROM {sql} AS f({names})"))
+
+    def sortable(self, operator: Operator, names: Iterable[str]) -> list[str]:
+        """Columns as ORDER BY may have them, whatever their type: those that have no order go by their text."""
+        types = {column.name: column.type for column in operator.columns}
+        return [
+            reference(name).sql if self._has_order(types[name]) else f"{reference(name).sql}::text" for name in names
+        ]
+
+    def _has_order(self, type_: PgType) -> bool:
+        if type_ not in self._ordered:
+            try:
+                self._describe(f"SELECT 1 AS x FROM (SELECT NULL::{type_.name} AS x) AS i ORDER BY i.x")
+            except Unsupported:
+                self._ordered[type_] = False
+            else:
+                self._ordered[type_] = True
+        return self._ordered[type_]
 
     def extend(self, operator: Operator, items: Sequence[tuple[Expr, str]]) -> tuple[Operator, list[str]]:
         """`operator` with what is not a column of it yet computed, and the column of each (expression, label)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from sqlglot import exp
 
@@ -16,6 +17,17 @@ from pgtrickle.query.builder.column_factory import ColumnFactory, Describe
 from pgtrickle.query.gaps import Gap
 from pgtrickle.query.syntax.calls import Calls
 from pgtrickle.query.syntax.positions import locate, locate_name, locate_scalar_subquery
+
+_REGRESSIONS: Final = frozenset(
+    {"avgx", "avgy", "count", "intercept", "r2", "slope", "sxx", "sxy", "syy"},
+)
+_WITHOUT_ORDER: Final = (
+    frozenset({"count", "sum", "avg", "min", "max"})
+    | frozenset({"every", "bool_and", "bool_or", "bit_and", "bit_or", "bit_xor"})
+    | frozenset({"stddev", "stddev_pop", "stddev_samp", "variance", "var_pop", "var_samp"})
+    | frozenset({"corr", "covar_pop", "covar_samp", *(f"regr_{name}" for name in _REGRESSIONS)})
+)
+"""Aggregates whose value does not show in which order they took their rows."""
 
 
 class BuildContext:
@@ -55,5 +67,5 @@ class BuildContext:
     def check_order(self, functions: Iterable[str]) -> None:
         """Refuses an aggregate that shows the order of its input when a subquery put that in order."""
         for function in functions:
-            if self.ordered and function not in ("count", "sum", "avg", "min", "max"):
+            if self.ordered and function not in _WITHOUT_ORDER:
                 raise self.refuse(gaps.SUBQUERY_ORDER, f"{function}()", "order by")

@@ -8,7 +8,7 @@ each column comes from the same row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sqlglot import exp
 
@@ -30,7 +30,7 @@ def first_rows(
 ) -> Aggregate:
     """One row a group of `keys`: the columns `outputs` of the first in `order`; the output has them after the keys."""
     columns = {column.name: column for column in operator.columns}
-    listed = _listed(order, [columns[name] for name in dict.fromkeys(outputs)])
+    listed = _listed(factory, operator, order, dict.fromkeys(outputs))
     calls = tuple(_first(factory, columns[name], listed, operator) for name in outputs)
     grouped = tuple(dict.fromkeys(keys))
     return Aggregate(
@@ -52,7 +52,7 @@ def first_few(
     """
     columns = {column.name: column for column in operator.columns}
     wanted = list(dict.fromkeys(outputs or keys[:1]))
-    listed = _listed(order, [columns[name] for name in wanted])
+    listed = _listed(factory, operator, order, wanted)
     last = "" if bounds.limit is None else str(bounds.offset + bounds.limit)
     last = _last_tie(order, listed, last) if bounds.ties else last
     gather = [f"(array_agg({_element(columns[name])} ORDER BY {listed}))" for name in wanted]
@@ -78,9 +78,11 @@ def first_few(
     return rows, [places[name] for name in outputs]
 
 
-def _listed(order: Sequence[exp.Ordered], outputs: Sequence[Column]) -> str:
+def _listed(factory: ColumnFactory, rows: Operator, order: Sequence[exp.Ordered], outputs: Iterable[str]) -> str:
     """An order in which only rows tie that are identical in the output."""
-    return ", ".join([*map(dialect.text, order), *(reference(c).sql for c in outputs), *tie_breaks(outputs)])
+    names = list(outputs)
+    shown = [column for column in rows.columns if column.name in names]
+    return ", ".join([*map(dialect.text, order), *factory.sortable(rows, names), *tie_breaks(shown)])
 
 
 def _last_tie(order: Sequence[exp.Ordered], listed: str, place: str) -> str:

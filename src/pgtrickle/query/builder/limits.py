@@ -42,7 +42,8 @@ class Limits:
             bounds = top_k.bounds(node)
         except top_k.UnknownBoundError as what:
             raise self._context.refuse(gaps.LIMIT, str(what), "limit", "offset", "fetch first", "fetch next") from what
-        if bounds is not None and node.args.get("order") is None:
+        one_row = top_k.is_one_row(node, self._context.calls)
+        if bounds is not None and node.args.get("order") is None and not one_row:
             raise self._context.refuse(
                 gaps.LIMIT, "LIMIT without ORDER BY", "limit", "offset", "fetch first", "fetch next"
             )
@@ -67,7 +68,7 @@ class Limits:
         order = [top_k.sorted_by(part, places[by.sql]) for part, by in sorted_by]
         labels = [label for _, label in items]
         if carried == 0:
-            top = top_k.top(rows, order, first.bounds)
+            top = top_k.top(self._context.factory, rows, order, first.bounds)
             return BuiltQuery(top, tuple(zip(labels, top.names, strict=False)))
         outputs, keys = rows.names[: len(items) - carried], rows.names[len(items) - carried : len(items)]
         few, made = first_per_group.first_few(self._context.factory, rows, keys, order, outputs, first.bounds)

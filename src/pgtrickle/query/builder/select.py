@@ -57,26 +57,27 @@ class Selects:
 
     def _over(self, node: exp.Select, below: Below) -> BuiltQuery:
         """What a SELECT makes of the rows of its FROM and WHERE."""
-        scope, operator, around = below.scope, below.operator, Around(below.names, sets=True, windows=True)
+        scope, around = below.scope, Around(below.names, sets=True, windows=True)
         carried = [column_node(name) for name in below.carried]
         labels = [*(part.alias_or_name for part in node.expressions), *("" for _ in carried)]
         selected = [*(self._expressions.resolve(part.unalias(), scope, around) for part in node.expressions), *carried]
         having = node.args.get("having")
         conditions = [] if having is None else conjunct_nodes(self._expressions.resolve(having.this, scope, around))
         first = self._limits.first_of(node, scope, replace(around, sets=False))
-        group = node.args.get("group")
-        if not has_windows(node):
-            self._context.note_order(node)
         parts = Parts(labels, selected, conditions, around, first, len(carried), below.sought)
+        rows = self._grouped(node, below, parts)
+        self._context.note_order(node)  # of a subquery; its own groups are not in this order
+        return rows
+
+    def _grouped(self, node: exp.Select, below: Below, parts: Parts) -> BuiltQuery:
+        scope, operator, having, group = below.scope, below.operator, node.args.get("having"), node.args.get("group")
         if group is not None and not grouping_sets.is_simple(group):
             return self._groups.grouping_sets(node, scope.over(operator), parts, below.domain)
         if having is not None or group is not None or self._context.calls.groups(node):
             keys = [] if group is None else [self._expressions.resolve(key, scope) for key in group.expressions]
             operator, parts = self._groups.joined_below(operator, parts)
             operator, parts = self._groups.group(operator, keys, parts, below.domain)
-        output = self._output.output(operator, parts, distinct=node.args.get("distinct") is not None)
-        self._context.note_order(node)
-        return output
+        return self._output.output(operator, parts, distinct=node.args.get("distinct") is not None)
 
     def _keys_below(self, node: exp.Select, below: Below) -> tuple[exp.Select, Below]:
         """GROUP BY of a subquery's answer: it is a column of the rows, called so wherever it stands."""

@@ -27,6 +27,7 @@ USING_ALIAS = "using_alias"
 _SPECIAL_SYNTAX = ("CAST", "EXTRACT", "OVERLAY", "POSITION")
 
 
+_FIELDS = frozenset({"year", "month", "day", "hour", "minute", "second"})
 _FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 _PREDICATES = {
     "DOCUMENT": ("DOCUMENT",),
@@ -140,6 +141,37 @@ class _Parser(PostgresParser):
         if words and self._prev and self._prev.text in ("IS", "NOT") and self._match_text_seq(*words):
             return exp.Var(this=" ".join(words))
         return super()._parse_null()
+
+    def _parse_types(
+        self,
+        check_func: bool = False,
+        schema: bool = False,
+        allow_identifiers: bool = True,
+        with_collation: bool = False,
+    ) -> exp.Expr | None:
+        words = self._words_of_type()
+        if not words:
+            return super()._parse_types(check_func, schema, allow_identifiers, with_collation)
+        first = self._curr
+        self._advance(words)
+        while self._match(TokenType.L_PAREN) or self._match(TokenType.L_BRACKET):
+            while not self._match(TokenType.R_PAREN) and not self._match(TokenType.R_BRACKET):
+                self._advance()
+        kind = exp.Var(this=self._find_sql(first, self._prev))
+        return self.expression(exp.DataType(this=exp.DType.USERDEFINED, kind=kind))
+
+    def _words_of_type(self) -> int:
+        """How many words the name of a type has here, if it is one that sqlglot does not know."""
+        texts = [token.text for token in self._tokens[self._index : self._index + 4]]
+        if self._curr and self._curr.token_type == TokenType.IDENTIFIER:
+            return int(texts[0] == "bit" and self._prev.text in ("::", "AS"))  # of any length, unlike bit
+        if texts[:2] == ["bit", "varying"]:
+            return 2
+        if texts[:1] != ["interval"]:
+            return 0
+        if texts[1:2] and texts[1] in _FIELDS:
+            return 4 if texts[2:3] == ["to"] else 2
+        return 1 if texts[1:2] == ["("] else 0
 
     def _parse_at_time_zone(self, this: exp.Expr | None) -> exp.Expr | None:
         if self._match_text_seq("AT", "LOCAL"):

@@ -71,7 +71,7 @@ def row_query(node: exp.Expr) -> exp.Expr | None:
     if not isinstance(node, exp.Binary) or not isinstance(node.this, exp.Tuple):
         return None
     query = bare(node.expression)
-    return query if isinstance(query, exp.Query) else None
+    return query if isinstance(query, exp.Query | exp.Values) else None
 
 
 def compared_rows(node: exp.Expr, operands: Sequence[exp.Expr], values: Sequence[exp.Expr]) -> exp.Expr:
