@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
 from enum import Enum
-from functools import singledispatch
+from functools import reduce, singledispatch
+from operator import xor
 from typing import Any
 
 from sqlglot import exp
@@ -472,8 +473,19 @@ def _apply(node: exp.Expr, values: list[tuple[Any, int]], type_name: str) -> Any
         return min(value for value, _ in values)
     if isinstance(node, exp.Max):
         return max(value for value, _ in values)
+    if isinstance(node, exp.LogicalAnd | exp.LogicalOr):
+        return (all if isinstance(node, exp.LogicalAnd) else any)(value for value, _ in values)
+    if isinstance(node, exp.BitwiseXorAgg):
+        return reduce(xor, (value for value, weight in values if weight % 2), 0)
     with localcontext(EXACT):
         total = sum(value * weight for value, weight in values)
+        squares = sum(value * value * weight for value, weight in values)
+        count = sum(weight for _, weight in values)
+        spread = count * squares - total * total
+    if isinstance(node, exp.Variance):
+        return divide(Decimal(spread), Decimal(count * (count - 1))) if count > 1 else None
+    if isinstance(node, exp.VariancePop):
+        return divide(Decimal(spread), Decimal(count * count))
     if isinstance(node, exp.Sum):
         return convert(total, type_name)
     if isinstance(node, exp.Avg):

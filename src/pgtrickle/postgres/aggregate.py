@@ -5,68 +5,22 @@
     output     =  finish(state)
 
 Contributions are summed wherever weighted rows are read (`contributions`), so that groups travel and not rows, and
-added up where they land (`combined`). An inverse exists for count, sum and avg of integers and numerics. MIN/MAX
-have one unless the extreme leaves; every other call has none. Groups without an inverse are recomputed from their rows.
-A numeric sum keeps what subtraction alone would lose: NaN and infinities are counted apart, and `scales`
-(Σ weight·10^(18·scale)) tells the largest scale still present, so that the digits shown are PostgreSQL's.
+added up where they land (`combined`). `call_states.py` says how each call is kept, and which have no inverse: groups of
+these are recomputed from their rows.
 Called by `weighted.py` (contributions), `statements/state.py` (the rest).
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-
-from pgtrickle.model import BIGINT, FIRST_USER_OID, Column, PgType, quote
+from pgtrickle.model import BIGINT, Column, PgType, quote
+from pgtrickle.postgres.call_state import NEVER, Contribution
+from pgtrickle.postgres.call_states import built_in, call_states
 from pgtrickle.postgres.wire import WEIGHT
-from pgtrickle.query.looks import beats, call_sql, extreme, is_extreme, keys_with_looks, looks_of, shown, shown_keys
-from pgtrickle.query.operators import Aggregate, AggregateCall
+from pgtrickle.query.looks import keys_with_looks, looks_of, shown, shown_keys
+from pgtrickle.query.operators import Aggregate
 
-_INT2, _INT4, _INT8, _NUMERIC = 21, 23, 20, 1700
-_ANY_NUMERIC = PgType(1700, "numeric")
 _LEFT, _CAME = "rows_left", "looks_that_came"
 _TEXTS = PgType(1009, "text[]")
-_NEVER = "false"
-
-
-@dataclass(frozen=True, slots=True)
-class Partial:
-    """One state column of a call.
-
-    `whole` computes it from rows of weight one; `merged` combines `s` (the state; NULL for a new group) with `d` (the
-    contributions).
-    """
-
-    column: Column
-    whole: str
-    merged: str
-
-
-@dataclass(frozen=True, slots=True)
-class Contribution:
-    """What weighted rows add to a group: `sql` over these rows, and `combine` over several contributions, or none."""
-
-    column: Column
-    sql: str
-    combine: str
-
-
-@dataclass(frozen=True, slots=True)
-class CallState:
-    """How one call is kept: its state columns, what a delta contributes, the output, and when to recompute.
-
-    `additive`: the contributions of all rows are the state.
-    """
-
-    partials: tuple[Partial, ...]
-    contributions: tuple[Contribution, ...]
-    finish: str
-    recompute: str = _NEVER
-    additive: bool = True
-
-
-def call_states(aggregate: Aggregate) -> tuple[CallState, ...]:
-    return tuple(_call_state(call, f"a{position}") for position, call in enumerate(aggregate.calls))
 
 
 def key_columns(aggregate: Aggregate) -> tuple[Column, ...]:
@@ -111,112 +65,7 @@ def is_additive(aggregate: Aggregate) -> bool:
 
 def may_recompute(aggregate: Aggregate) -> bool:
     """Whether some delta asks for groups to be recomputed."""
-    return bool(keys_with_looks(aggregate)) or any(state.recompute != _NEVER for state in call_states(aggregate))
-
-
-def _call_state(call: AggregateCall, prefix: str) -> CallState:
-    if call.plain and call.function == "count":
-        return _count(call, prefix)
-    if call.plain and call.function in {"sum", "avg"} and call.argument is not None:
-        if call.argument.type.oid in {_INT2, _INT4, _INT8}:
-            return _integer_sum(call, prefix, call.argument)
-        if call.argument.type.oid == _NUMERIC:
-            return _numeric_sum(call, prefix, call.argument)
-    if is_extreme(call) and call.argument is not None and _built_in(call.argument.type):
-        return _extreme(call, prefix)
-    return _recomputed(call, prefix)
-
-
-def _built_in(type_: PgType) -> bool:
-    """Whether the type is PostgreSQL's own, so that `<=` and `=` mean its order whatever the search path."""
-    return type_.oid < FIRST_USER_OID
-
-
-def _summed(totals: dict[str, tuple[PgType, str]], finish: str) -> CallState:
-    """A call whose state columns are weighted sums: new = old + contribution."""
-    partials, contributions = [], []
-    for name, (type_, weighted_sum) in totals.items():
-        column, value = Column(name, type_), f"coalesce({weighted_sum}, 0)::{type_.name}"
-        partials.append(Partial(column, value, f"coalesce(s.{quote(name)}, 0) + d.{quote(name)}"))
-        contributions.append(Contribution(column, value, f"coalesce(sum({quote(name)}), 0)"))
-    return CallState(tuple(partials), tuple(contributions), finish)
-
-
-def _present(argument: Column) -> tuple[PgType, str]:
-    return BIGINT, f"sum({WEIGHT}) FILTER (WHERE {quote(argument.name)} IS NOT NULL)"
-
-
-def _count(call: AggregateCall, prefix: str) -> CallState:
-    if call.argument is None:
-        return CallState((), (), "n")
-    return _summed({f"{prefix}_n": _present(call.argument)}, f"{prefix}_n")
-
-
-def _integer_sum(call: AggregateCall, prefix: str, argument: Column) -> CallState:
-    totals = {
-        f"{prefix}_n": _present(argument),
-        f"{prefix}_s": (_ANY_NUMERIC, f"sum({quote(argument.name)}::numeric * {WEIGHT})"),
-    }
-    result = f"({prefix}_s / {prefix}_n)" if call.function == "avg" else f"{prefix}_s::{call.output.type.name}"
-    return _summed(totals, f"CASE WHEN {prefix}_n > 0 THEN {result} END")
-
-
-def _numeric_sum(call: AggregateCall, prefix: str, argument: Column) -> CallState:
-    value = quote(argument.name)
-    finite = f"{value} NOT IN ('NaN', 'Infinity', '-Infinity')"
-    totals = {
-        f"{prefix}_n": _present(argument),
-        f"{prefix}_s": (_ANY_NUMERIC, f"sum({value}::numeric * {WEIGHT}) FILTER (WHERE {finite})"),
-        f"{prefix}_nan": (BIGINT, f"sum({WEIGHT}) FILTER (WHERE {value} = 'NaN')"),
-        f"{prefix}_up": (BIGINT, f"sum({WEIGHT}) FILTER (WHERE {value} = 'Infinity')"),
-        f"{prefix}_down": (BIGINT, f"sum({WEIGHT}) FILTER (WHERE {value} = '-Infinity')"),
-    }
-    declared = _declared_scale(argument.type)
-    if declared is None:
-        scales = f"sum({WEIGHT} * 10::numeric ^ (18 * scale({value}))) FILTER (WHERE {finite})"
-        totals[f"{prefix}_scales"] = (_ANY_NUMERIC, scales)
-        scale = f"(length(trunc({prefix}_scales)::text) - 1) / 18"
-    else:
-        scale = str(declared)
-    special = (
-        f"WHEN {prefix}_nan > 0 OR ({prefix}_up > 0 AND {prefix}_down > 0) THEN 'NaN'::numeric "
-        f"WHEN {prefix}_up > 0 THEN 'Infinity'::numeric WHEN {prefix}_down > 0 THEN '-Infinity'::numeric"
-    )
-    total = f"CASE WHEN {prefix}_n > 0 THEN CASE {special} ELSE round({prefix}_s, {scale}) END END"
-    return _summed(totals, f"({total} / {prefix}_n)" if call.function == "avg" else total)
-
-
-def _declared_scale(type_: PgType) -> int | None:
-    declared = re.fullmatch(r"numeric\(\d+,(-?\d+)\)", type_.name)
-    return max(int(declared.group(1)), 0) if declared else None
-
-
-def _extreme(call: AggregateCall, prefix: str) -> CallState:
-    """Keeps the extreme; a delta brings the extremes of the rows that came (`v`) and of those that left (`lost`).
-
-    A row may come and leave within one window, so what came is sure to be there only if it beats all that left. If
-    it does not, and what left may have been the extreme, the group is recomputed.
-    """
-    value, lost, type_ = f"{prefix}_v", f"{prefix}_lost", call.output.type
-    at_least = "<=" if call.function == "min" else ">="
-    came, left, kept = f"d.{value}", f"d.{lost}", f"s.{value}"
-    merged = f"CASE WHEN {kept} IS NULL OR {beats(call, came, kept)} THEN {came} ELSE {kept} END"
-    return CallState(
-        partials=(Partial(Column(value, type_), extreme(call), merged),),
-        contributions=(
-            Contribution(Column(value, type_), extreme(call, f"{WEIGHT} > 0"), extreme(call, argument=value)),
-            Contribution(Column(lost, type_), extreme(call, f"{WEIGHT} < 0"), extreme(call, argument=lost)),
-        ),
-        finish=value,
-        recompute=f"coalesce({left} {at_least} coalesce({came}, {left}) "
-        f"AND {left} {at_least} coalesce({kept}, {left}), false)",
-    )
-
-
-def _recomputed(call: AggregateCall, prefix: str) -> CallState:
-    value = f"{prefix}_v"
-    partial = Partial(Column(value, call.output.type), call_sql(call), f"s.{value}")
-    return CallState((partial,), (), value, recompute="true", additive=False)
+    return bool(keys_with_looks(aggregate)) or any(state.recompute != NEVER for state in call_states(aggregate))
 
 
 def hash_keys(keys: tuple[str, ...], hashable: frozenset[str], alias: str = "") -> str:
@@ -329,7 +178,7 @@ def matching_keys(aggregate: Aggregate, left: str, right: str) -> str:
     """SQL that compares two rows' keys, none of them NULL, so that an index can serve where the type is built in."""
     tests = [
         f"{left}.{quote(key.name)} = {right}.{quote(key.name)}"
-        if _built_in(key.type)
+        if built_in(key.type)
         else same_keys((key.name,), left, right)
         for key in key_columns(aggregate)
     ]

@@ -15,7 +15,12 @@ from pgtrickle.query.syntax import dialect, grouping_sets, whole_rows
 from pgtrickle.query.syntax.special_calls import SpecialCall
 
 #: Aggregates that skip NULLs and have one argument at most, so that FILTER is a CASE in their argument.
-_SKIP_NULLS = frozenset({"count", "sum", "avg", "min", "max"})
+_SKIP_NULLS = frozenset(
+    {
+        "count", "sum", "avg", "min", "max", "stddev", "stddev_pop", "stddev_samp", "variance", "var_pop", "var_samp",
+        "bool_and", "bool_or", "every", "bit_xor",
+    }
+)  # fmt: skip
 
 NameOf = Callable[[exp.Expr], tuple[str, str] | None]
 
