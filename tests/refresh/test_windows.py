@@ -192,3 +192,21 @@ def test_only_partitions_that_changed_are_written(followed: Followed) -> None:
     result = followed.trickle.refresh_stream_table("followed")
     assert (result.rows_inserted, result.rows_deleted) == (2, 1), "a rank that stays is not written"
     followed.check()
+
+
+def test_rows_of_a_window_are_looked_up_by_an_index(followed: Followed) -> None:
+    followed.run(
+        "CREATE TABLE t (id int PRIMARY KEY, k int, name text)",
+        "CREATE TABLE u (id int, name text)",
+        "INSERT INTO t SELECT g, g % 7, 'n' || g FROM generate_series(1, 70) AS g",
+        "INSERT INTO u SELECT g, 'n' || g FROM generate_series(1, 9) AS g",
+    )
+    followed.create(
+        "SELECT u.id, q.r FROM u JOIN (SELECT id + 0 AS no, id, name, rank() OVER (PARTITION BY k ORDER BY id) AS r"
+        " FROM t) AS q ON q.id = u.id AND q.name = u.name"
+    )
+    indexes = followed.rows("SELECT indexdef FROM pg_indexes WHERE schemaname = 'pgtrickle_state' ORDER BY 1")
+    assert [str(row[0]).split(" USING ")[1] for row in indexes] == ["btree (c3)", "btree (h)"]
+    for change in ("UPDATE u SET id = id + 1", "DELETE FROM t WHERE id = 3", "UPDATE t SET name = 'n2' WHERE id = 4"):
+        followed.after(change)
+        followed.check()

@@ -3,6 +3,8 @@ their rows is in `postgres/statements/`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pgtrickle.apply.staging_tables import STATE_SCHEMA
 from pgtrickle.db import Connection, execute
 from pgtrickle.model import quote
@@ -40,11 +42,13 @@ def create_first_rows(connection: Connection, kept: FirstRows) -> None:
     execute(connection, f"CREATE TABLE {kept.name} ({definitions})")
 
 
-def create_window_rows(connection: Connection, kept: WindowRows) -> None:
-    """Creates the empty table of a window's rows, by partition."""
+def create_window_rows(connection: Connection, kept: WindowRows, *, looked_up: Iterable[str]) -> None:
+    """Creates the empty table of a window's rows, by partition; a join above finds them by the columns `looked_up`."""
     definitions = ", ".join(["h bigint NOT NULL", *map(definition, kept.window.columns)])
     execute(connection, f"CREATE TABLE {kept.name} ({definitions})")
     execute(connection, f"CREATE INDEX ON {kept.name} (h)")
+    for name in looked_up:
+        execute(connection, f"CREATE INDEX ON {kept.name} ({quote(name)})")
 
 
 def create_recursive_rows(connection: Connection, kept: RecursiveRows) -> None:

@@ -12,6 +12,7 @@ from pgtrickle.model import Expr, Table
 from pgtrickle.physical.flow import Choice
 from pgtrickle.physical.lower_full import numbered
 from pgtrickle.physical.table_facts import ReadCost, TableFactsMap, group_cost, index_cost, read_cost, scan_cost
+from pgtrickle.physical.window_keys import is_found_by
 from pgtrickle.physical.window_parts import WindowPoint
 from pgtrickle.postgres.group_lookup import groups_by_key
 from pgtrickle.postgres.weighted import kept_rows, weigh
@@ -46,7 +47,7 @@ class Operands:
     def finds_by_key(self, operand: Operator, rows: float, keys: Keys) -> bool:
         """Whether an operand's rows are had for less by an index on the keys than by reading all; state has one."""
         if keeps_state(operand):
-            return bool(keys)
+            return any(is_found_by(operand, key) for key in keys)
         cost = read_cost(self.facts, rows, scans(operand), keys)
         by_keys = rows * index_cost(cost.rows_per_key)
         return cost.index is not None and by_keys < sum(scan_cost(self.facts, scan) for scan in scans(operand))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from pgtrickle.model import Column, quote
 from pgtrickle.query.looks import call_sql, shown_keys
@@ -76,7 +76,7 @@ def select(operator: Operator, *, leaf: Leaf = _no_leaf) -> str:
         case Aggregate():
             return _aggregate(operator, leaf)
         case Window():
-            return _window(operator, leaf)
+            return windowed(operator, _nested(operator.input, leaf))
         case Recursive():
             return _recursion(operator, leaf)
         case WorkingTable():
@@ -125,19 +125,23 @@ def _first_rows(operator: TopK, leaf: Leaf) -> str:
     return f"{columns} FROM ({placed}) AS p WHERE pgt_place > {operator.offset} AND pgt_rank <= {last}"
 
 
-def _window(operator: Window, leaf: Leaf) -> str:
-    """Calls that show the order of peers each have the rows of their order sorted beforehand, which PostgreSQL keeps.
-    The others need but one query."""
-    rows, names = _nested(operator.input, leaf), [quote(name) for name in operator.input.names]
+def windowed(operator: Window, rows: str, carried: Sequence[str] = ()) -> str:
+    """What the calls make of rows, given as an item of FROM; columns besides those of the input may be `carried`.
+
+    Calls that show the order of peers each have the rows of their order sorted beforehand, which PostgreSQL keeps. The
+    others need but one query.
+    """
+    names = [quote(name) for name in (*operator.input.names, *carried)]
+    passed = list(names)
     orders = dict.fromkeys(call.order for call in operator.calls if call.ties is Ties.SORTED)
     for order in orders:
         calls = [call for call in operator.calls if call.ties is Ties.SORTED and call.order == order]
         by = ", ".join([*map(quote, operator.keys), *([] if order is None else [order.sql]), *_all_columns(operator)])
         rows_in_order = f"(SELECT * FROM {rows} AS i ORDER BY {by})" if by else rows
-        rows = f"({_list([*names, *(_over(operator, call) for call in calls)])} FROM {rows_in_order} AS i)"
-        names += [quote(call.output.name) for call in calls]
+        rows = f"({_list([*passed, *(_over(operator, call) for call in calls)])} FROM {rows_in_order} AS i)"
+        passed += [quote(call.output.name) for call in calls]
     others = (quote(c.output.name) if c.ties is Ties.SORTED else _over(operator, c) for c in operator.calls)
-    return f"{_list([*(quote(name) for name in operator.input.names), *others])} FROM {rows} AS i"
+    return f"{_list([*names, *others])} FROM {rows} AS i"
 
 
 def _over(operator: Window, call: WindowCall) -> str:

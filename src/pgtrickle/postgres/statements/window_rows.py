@@ -10,7 +10,6 @@ compared too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pgtrickle.model import BIGINT, Column, quote
@@ -21,8 +20,6 @@ from pgtrickle.postgres.statements.state import StateMerge
 from pgtrickle.postgres.wire import WEIGHT
 from pgtrickle.query import render
 from pgtrickle.query.operators import Window
-
-_HASH, _WEIGHT = Column("h", BIGINT), Column(WEIGHT, BIGINT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,59 +35,69 @@ def rebuild(kept: WindowRows, landed: str) -> Script:
     """Replaces the state by what the landed rows, all of weight one, give."""
     return (
         Run(f"TRUNCATE {kept.name}"),
-        _insert(kept, _windowed(kept.window, landed)),
+        _insert(kept, render.windowed(kept.window, f"({landed})")),
         Run(f"ANALYZE {kept.name}"),
     )
 
 
 def merge(kept: WindowRows, scratch: Scratch, landed: str) -> StateMerge:
-    """Computes the partitions that the landed rows touch; leaves the difference as `state.changes`."""
+    """Computes the partitions that the landed rows touch; leaves the difference as `state.changes`.
+
+    A row that stays is known by its place in the state, so of the many that stay only what the calls made is compared.
+    """
     window = kept.window
-    delta, old, rows, new, out = (scratch.table(what) for what in ("delta", "old", "rows", "new", "out"))
-    names = _list(window.names)
-    net = (
-        f"SELECT {hash_keys(window.keys, kept.hashable)} AS h, * FROM ({by_image(landed, window.input.columns)}) AS net"
-    )
-    sides = (f"SELECT {_list((*window.input.names, WEIGHT))} FROM {delta}", _weighted(window.input.names, old, 1))
-    changes = (_weighted(window.names, new, 1), _weighted(window.names, old, -1))
+    delta, old, new, left, out = (scratch.table(what) for what in ("delta", "old", "new", "left", "out"))
+    names = ", ".join(map(quote, window.names))
+    hashed = f"{hash_keys(window.keys, kept.hashable)} AS h"
+    stays = f"NOT EXISTS (SELECT FROM {left} AS l WHERE l.sid = o.sid)"
+    moved = f"EXISTS (SELECT FROM {left} AS l WHERE l.sid = {{}}.sid)"
     compute = (
-        *_filled(delta, (_HASH, *window.input.columns, _WEIGHT), net),
+        # with columns of just their types: of images, text would have another collation
+        empty_temporary(delta, (Column("h", BIGINT), *window.input.columns, Column(WEIGHT, BIGINT))),
+        Run(f"INSERT INTO {delta} SELECT {hashed}, * FROM ({by_image(landed, window.input.columns)}) AS net"),
         Run(f"ANALYZE {delta} (h)"),  # else PostgreSQL takes it for large, and reads the whole state
         temporary(old, _old_rows(kept, delta)),
-        *_filled(rows, (*window.input.columns, _WEIGHT), by_image(" UNION ALL ".join(sides), window.input.columns)),
+        temporary(left, _deleted(window, delta, old)),
         Require(
-            f"NOT EXISTS (SELECT FROM {rows} WHERE {WEIGHT} < 0)",
+            f"(SELECT count(*) FROM {left}) = (SELECT coalesce(-sum({WEIGHT}), 0) FROM {delta} WHERE {WEIGHT} < 0)",
             Problem(
                 f"the state {kept.name} lacks rows that were deleted from it",
                 "PT610",
                 "refresh the stream table in full",
             ),
         ),
-        Run(f"ANALYZE {rows}"),
-        temporary(new, f"SELECT {names} FROM ({_windowed(window, _copies(window.input.names, rows))}) AS windowed"),
-        *_filled(out, (*window.columns, _WEIGHT), by_image(" UNION ALL ".join(changes), window.columns)),
-        Run(f"ANALYZE {out}"),
+        Run(f"ANALYZE {old} (sid)"),
+        Run(f"ANALYZE {left}"),
+        temporary(new, render.windowed(window, f"({_now(window, delta, old, stays)})", ("sid",))),
+        Run(f"ANALYZE {new} (sid)"),
+        Run(
+            f"INSERT INTO {left} SELECT o.sid FROM {old} AS o JOIN {new} AS n ON n.sid = o.sid WHERE {_differs(window)}"
+        ),
+        Run(f"ANALYZE {left}"),
+        temporary(
+            out,
+            f"SELECT {names}, -1::bigint AS {WEIGHT} FROM {old} AS o WHERE {moved.format('o')} UNION ALL "
+            f"SELECT {names}, 1::bigint FROM {new} AS n WHERE n.sid IS NULL OR {moved.format('n')}",
+        ),
     )
-    came = f"SELECT {names} FROM ({_copies(window.names, out)}) AS came"
-    return StateMerge(compute, (_delete(kept, old, out), _insert(kept, came)))
+    write = (
+        Run(f"DELETE FROM {kept.name} AS s USING {left} AS l WHERE s.ctid = l.sid"),
+        _insert(kept, f"SELECT {names} FROM {out} WHERE {WEIGHT} > 0"),
+    )
+    return StateMerge(compute, write)
 
 
 def merged_rows(kept: WindowRows, scratch: Scratch) -> str:
     """What to read FROM the new state after `compute` and before `write`."""
-    names, old, new = _list(kept.window.names), scratch.table("old"), scratch.table("new")
+    names, old, new = ", ".join(map(quote, kept.window.names)), scratch.table("old"), scratch.table("new")
     untouched = f"SELECT {names} FROM {kept.name} AS s WHERE NOT EXISTS (SELECT FROM {old} AS o WHERE o.sid = s.ctid)"
     return f"({untouched} UNION ALL SELECT {names} FROM {new} AS n) AS new_state"
-
-
-def _filled(table: str, columns: tuple[Column, ...], rows: str) -> Script:
-    """A temporary table with columns of just these types: of images, text would have another collation."""
-    return (empty_temporary(table, columns), Run(f"INSERT INTO {table} {rows}"))
 
 
 def _old_rows(kept: WindowRows, delta: str) -> str:
     """The rows of the touched partitions, each with its place in the state."""
     window = kept.window
-    rows = f"SELECT {_list((*(f's.{quote(name)}' for name in window.names), 's.ctid AS sid'), quoted=True)}"
+    rows = f"SELECT {', '.join(['s.ctid AS sid', 's.h', *(f's.{quote(name)}' for name in window.names)])}"
     if not window.keys:
         return f"{rows} FROM {kept.name} AS s WHERE EXISTS (SELECT FROM {delta})"
     keys = ", ".join(["h", *map(quote, window.keys)])
@@ -99,40 +106,37 @@ def _old_rows(kept: WindowRows, delta: str) -> str:
     return f"{rows} FROM ({touched}) AS p JOIN {kept.name} AS s ON s.h = p.h AND {same}"
 
 
-def _windowed(window: Window, rows: str) -> str:
-    """What the calls make of rows, all of weight one."""
-    given = f"SELECT {_list(window.input.names)} FROM ({rows}) AS given"
-    return render.select(window, leaf=lambda node: given if node is window.input else None)
+def _deleted(window: Window, delta: str, old: str) -> str:
+    """Those of the old rows that the delta deletes, as many of each as it says. By a hash: PostgreSQL joins no other
+    way by rows than one by one."""
+    theirs, ours = (_image(window.input.columns, alias) for alias in ("o.", "d."))
+    same = f"hash_record_extended({theirs}, 0) = hash_record_extended({ours}, 0) AND {theirs} = {ours}"
+    numbered = (
+        f"SELECT o.sid, d.{WEIGHT}, row_number() OVER (PARTITION BY d.ctid) AS number "
+        f"FROM {delta} AS d JOIN {old} AS o ON o.h = d.h AND {same} WHERE d.{WEIGHT} < 0"
+    )
+    return f"SELECT sid FROM ({numbered}) AS alike WHERE number <= -{WEIGHT}"
+
+
+def _now(window: Window, delta: str, old: str, stays: str) -> str:
+    """The rows of the touched partitions after the window; those that came have no place yet."""
+    names = [quote(name) for name in window.input.names]
+    stayed = f"SELECT {', '.join([*names, 'sid'])} FROM {old} AS o WHERE {stays}"
+    came = f"SELECT {', '.join([*names, 'NULL::tid'])} FROM {delta} CROSS JOIN generate_series(1, {WEIGHT})"
+    return f"{stayed} UNION ALL {came}"
+
+
+def _differs(window: Window) -> str:
+    """Whether the calls made something else of a row than before."""
+    now, before = (", ".join(f"{side}.{quote(call.output.name)}" for call in window.calls) for side in ("n", "o"))
+    return f"ROW({now})::record *<> ROW({before})::record"
 
 
 def _insert(kept: WindowRows, rows: str) -> Run:
-    columns = _list(("h", *kept.window.names))
-    values = _list((f"{hash_keys(kept.window.keys, kept.hashable)} AS h", *map(quote, kept.window.names)), quoted=True)
-    return Run(f"INSERT INTO {kept.name} ({columns}) SELECT {values} FROM ({rows}) AS new_rows")
-
-
-def _delete(kept: WindowRows, old: str, out: str) -> Run:
-    """Deletes those of the old rows that went, as many of each as went."""
-    gone, had = _image(kept.window.columns, "g."), _image(kept.window.columns, "o.")
-    numbered = f"SELECT o.sid, {had} AS row, row_number() OVER (PARTITION BY {had}) AS number FROM {old} AS o"
-    return Run(
-        f"DELETE FROM {kept.name} AS s USING ({numbered}) AS o JOIN {out} AS g ON g.{WEIGHT} < 0 "
-        f"AND o.row = {gone} AND o.number <= -g.{WEIGHT} WHERE s.ctid = o.sid"
-    )
+    names = ", ".join(map(quote, kept.window.names))
+    values = f"{hash_keys(kept.window.keys, kept.hashable)}, {names}"
+    return Run(f"INSERT INTO {kept.name} (h, {names}) SELECT {values} FROM ({rows}) AS new_rows")
 
 
 def _image(columns: tuple[Column, ...], alias: str) -> str:
     return f"ROW({', '.join(image(column, alias) for column in columns)})::record"
-
-
-def _weighted(names: Iterable[str], table: str, weight: int) -> str:
-    return f"SELECT {_list((*map(quote, names), f'{weight}::{BIGINT.name} AS {WEIGHT}'), quoted=True)} FROM {table}"
-
-
-def _copies(names: Iterable[str], table: str) -> str:
-    """The rows of a weighted table, each as often as its weight says; not at all if that is negative."""
-    return f"SELECT {_list(names)} FROM {table} CROSS JOIN generate_series(1, {WEIGHT})"
-
-
-def _list(names: Iterable[str], *, quoted: bool = False) -> str:
-    return ", ".join(names if quoted else map(quote, names))

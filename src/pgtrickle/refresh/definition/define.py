@@ -30,6 +30,7 @@ from pgtrickle.delta.tree_text import tree as tree_text
 from pgtrickle.errors import QueryError, StateError, Unsupported, UsageError
 from pgtrickle.fence import Fence, fenced
 from pgtrickle.model import OWN_SCHEMAS, Table, quote
+from pgtrickle.physical.window_keys import looked_up
 from pgtrickle.postgres.aggregate import state_columns
 from pgtrickle.postgres.statements.first_rows import FirstRows
 from pgtrickle.postgres.statements.recursion import RecursiveRows
@@ -380,12 +381,12 @@ def _build(connection: Connection, prepared: Prepared, mode: RefreshMode, settin
     """Creates the state tables, and starts capture of every source."""
     if mode.effective == "FULL":
         return
-    joined = joined_aggregates(prepared.tree)
+    joined, asked = joined_aggregates(prepared.tree), looked_up(prepared.tree)
     for each in prepared.states.values():
         if isinstance(each, FirstRows):
             state.create_first_rows(connection, each)
         elif isinstance(each, WindowRows):
-            state.create_window_rows(connection, each)
+            state.create_window_rows(connection, each, looked_up=asked.get(each.window, ()))
         elif isinstance(each, RecursiveRows):
             state.create_recursive_rows(connection, each)
         else:
