@@ -43,7 +43,7 @@ from pgtrickle.refresh.evaluate.on_postgres import OnPostgres
 from pgtrickle.refresh.evaluate.stages import StageRunner
 from pgtrickle.refresh.failure import ValueProblem, as_ours, is_known, known_failures
 from pgtrickle.refresh.group.members import RefreshGroup
-from pgtrickle.refresh.group.upstream import AS_THEY_ARE, Upstream, at_hand, over_views
+from pgtrickle.refresh.group.upstream import AS_THEY_ARE, Upstream, at_hand, forget, over_views
 from pgtrickle.refresh.outcome import Again, Redefine, Skip, Stop
 from pgtrickle.refresh.plan import is_small, plan_delta, plan_full, result_columns
 from pgtrickle.refresh.prepared import Prepared
@@ -388,6 +388,7 @@ class TableRefresh(RefreshRecord):
             with writer.transaction():
                 db.use_settings(writer, self.settings)
                 relation = runner.run(physical)
+                forget(self.connections, prepared, upstream)
                 if upstream is not AS_THEY_ARE:
                     self._require_as_seen(prepared)
                 self.lap("spark")
