@@ -46,7 +46,7 @@ def test_what_the_clock_passed_is_read(database18: str) -> None:
             before = _read(connection)
             with Trickle(database18) as trickle:
                 trickle._refresher.without_spark = True
-                trickle._refresher.clock = lambda now=at: now  # type: ignore[misc]
+                trickle._refresher.clock = lambda now=at: now
                 trickle.refresh_stream_table(name)
             read = _read(connection) - before
             assert differing(connection, name, at_time(query, at)) == [], name
