@@ -275,7 +275,7 @@ class TableRefresh(RefreshRecord):
         if prepared.reads_clock:
             self.settings = settings_at(prepared.settings, moment.at, stream.data_timestamp)
             self.clock = self._clock(stream, prepared)
-            changes |= dict.fromkeys(self.clock.moved, 1)
+            changes |= self.clock.rows
         facts = self._facts(prepared, changes) if any(changes.values()) else TableFactsMap({}, changes)
         truncated = frozenset(oid for oid, found in pending.items() if found.truncated)
         self.decision = decision = decide(self._circumstances(stream, prepared, facts, truncated))
