@@ -6,7 +6,7 @@ import pytest
 
 from pgtrickle.errors import StateError
 from pgtrickle.refresh.circle.rules import Gained, Member, decide, require_monotone, route
-from tests.delta.trees import TABLES, Names, call, grouped, joined, scan
+from tests.delta.trees import TABLES, TIME, Names, call, filtered, grouped, joined, scan
 
 A, B, C = TABLES
 
@@ -25,6 +25,14 @@ def test_the_way_around_begins_with_the_oldest_and_goes_from_what_is_read_to_wha
 def test_a_query_without_operators_is_refused_in_its_own_words() -> None:
     with pytest.raises(StateError, match="z → z cannot run to a fixpoint: in z, window functions") as refused:
         require_monotone([member(7, "z", 7)])
+    assert refused.value.code == "PT372"
+
+
+def test_the_clock_is_in_the_way() -> None:
+    names = Names()
+    recent = filtered(scan(names, A, "x"), f"c1 < {TIME}", "c1")
+    with pytest.raises(StateError, match="in a, it reads the clock") as refused:
+        require_monotone([Member(A.oid, "a", recent, None, frozenset({A.oid}))])
     assert refused.value.code == "PT372"
 
 

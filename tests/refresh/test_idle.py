@@ -103,6 +103,15 @@ def test_nothing_changed(world: World) -> None:
     assert all(found.equal for found in world.trickle.verify())
 
 
+def test_the_clock_moves_by_itself(world: World) -> None:
+    for name, condition in (("sliding", "now() > '2020-01-01'"), ("daily", "CURRENT_DATE > '2020-01-01'")):
+        world.trickle.create_stream_table(name, f"SELECT id FROM t WHERE {condition} AND id > extract(year FROM now())")
+        world.trickle.create_stream_table(f"{name}_shown", f"SELECT id, {condition.split()[0]} AS at FROM t")
+    still = ALL | {"sliding", "daily", "daily_shown"}
+    assert world.look() == (still | {"sliding_shown"}, still)
+    assert all(found.equal for found in world.trickle.verify())
+
+
 def test_changes_are_seen_where_they_are(world: World) -> None:
     world.run("INSERT INTO t VALUES (2, 2)")
     assert world.look() == (ALL, {"second", "other"})

@@ -8,7 +8,7 @@ from pgtrickle.delta.algebra import After, Before, Changes, Plus, Rematch, State
 from pgtrickle.physical.join_path import flipped, join_step
 from pgtrickle.physical.table_facts import ROWS_PER_UNKNOWN_VALUE, TableFactsMap, read_cost
 from pgtrickle.postgres.weighted import chain
-from pgtrickle.query.clock import turns
+from pgtrickle.query.clock import turns, values_of
 from pgtrickle.query.operators import (
     Aggregate,
     Equality,
@@ -46,6 +46,9 @@ def delta_rows(plan: Operator, facts: TableFactsMap) -> float:
         case Match(left=left):
             return delta_rows(left, facts)
         case Turned(operator=operator, rows=rows):
+            found = [facts.changes[value.number] for value in values_of(operator) if value.number in facts.changes]
+            if found:
+                return float(max(found))
             scans = [node for node in walk(rows.operator) if isinstance(node, Scan)]
             most = max((facts.rows(scan.table.oid) for scan in scans), default=1.0)
             return most if turns(operator) is None else math.sqrt(most)

@@ -3,34 +3,41 @@
     before  =  the data_timestamp of the table, as the catalog has it          now  =  that of this refresh
 
 Both are settings of every session that evaluates a part of the query (`query/syntax/clock.py`). Nothing here asks that
-the clock goes forward. Called by `table_refresh.py`, `dry_run.py`, `explain.py` and `verification/verify.py`.
+the clock goes forward. Called by `table_refresh.py`, `dry_run.py`, `idle.py`, `explain.py`, `verification/verify.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from pgtrickle.answers import BEFORE, NOW
 from pgtrickle.db import Connection, statement
-from pgtrickle.query.clock import turns, values_in, values_of
-from pgtrickle.query.operators import Operator, walk
+from pgtrickle.model import Expr
+from pgtrickle.postgres.turned import rows_that_turn
+from pgtrickle.query import render
+from pgtrickle.query.clock import values_in, values_of
+from pgtrickle.query.operators import Operator, RowWise, Stateful, walk
 
 
 @dataclass(frozen=True, slots=True)
 class ClockMoves:
-    """The values of the clock that moved, by number; `unknown` are those of all that are NULL then or now. `anywhere`:
-    one of them may change any row, as no bound moves with it."""
+    """The values of the clock that moved, by number, with an estimate of how many rows each may change. `unknown` are
+    those of all that are NULL then or now. `anywhere`: one of them may change any row, as no bound moves with it."""
 
-    moved: frozenset[int] = frozenset()
+    rows: Mapping[int, int] = field(default_factory=dict)
     unknown: frozenset[int] = frozenset()
     anywhere: bool = False
 
     @property
+    def moved(self) -> frozenset[int]:
+        return frozenset(self.rows)
+
+    @property
     def reason(self) -> str | None:
         """What the history says of it."""
-        if not self.moved:
+        if not self.rows:
             return None
         return "the clock moved, and may change any row" if self.anywhere else "the clock moved"
 
@@ -51,13 +58,27 @@ def moves(connection: Connection, tree: Operator) -> ClockMoves:
     assert found is not None
     moved = frozenset(each.number for each, is_other in zip(values, found, strict=False) if is_other)
     unknown = frozenset(each.number for each, is_null in zip(values, found[len(values) :], strict=True) if is_null)
-    return ClockMoves(moved, unknown, _anywhere(tree, moved, unknown))
+    rows, anywhere = dict.fromkeys(moved, 1), False
+    for node in (node for node in walk(tree) if isinstance(node, RowWise)):
+        numbers = moved.intersection(value.number for value in values_of(node))
+        if numbers:
+            among = rows_that_turn(node, unknown)
+            anywhere |= among is None
+            expected = _expected(connection, node.input, among)
+            rows |= {number: rows[number] + expected for number in numbers}
+    return ClockMoves(rows, unknown, anywhere)
 
 
-def _anywhere(tree: Operator, moved: frozenset[int], unknown: frozenset[int]) -> bool:
-    timed = (node for node in walk(tree) if any(value.number in moved for value in values_of(node)))
-    bounds = (turns(node) for node in timed)
-    return any(found is None or any(turn.value.number in unknown for turn in found) for found in bounds)
+def _expected(connection: Connection, rows: Operator, among: Expr | None) -> int:
+    """How many of an operator's rows PostgreSQL expects to meet a condition. (Of state there is none: it is not known
+    here where that is.)"""
+    if any(isinstance(node, Stateful) for node in walk(rows)):
+        return 0
+    where = "" if among is None else f" WHERE {among.sql}"
+    query = f"EXPLAIN (FORMAT JSON) SELECT FROM ({render.select(rows)}) AS near{where}"
+    ((plan,),) = connection.execute(statement(query)).fetchall()
+    assert isinstance(plan, list)
+    return int(plan[0]["Plan"]["Plan Rows"])
 
 
 def _text(at: datetime) -> str:

@@ -111,7 +111,7 @@ def _undone(refresher: Refresher, stream: StreamTable, prepared: Prepared) -> It
             pending = window.pending()
             clock = moves(session, prepared.tree)
             reason = _by_window(prepared, pending, clock)
-            changes = {oid: found.changes for oid, found in pending.items()}
+            changes = {oid: found.changes for oid, found in pending.items()} | dict(clock.rows)
             most = refresher.settings.ivm_recursive_max_depth
             yield NoRun(reason) if reason is not None else _measured(one, prepared, window, changes, clock, most)
 
@@ -158,8 +158,7 @@ def _measured(
 ) -> DryRun:
     session, scratch = connections.writer, unique_names()
     facts = ask.gather(session, [table.oid for table in prepared.sources], changes)
-    early = frozenset(oid for oid, count in changes.items() if count) | clock.moved
-    changed = Changed(early, unknown=clock.unknown)
+    changed = Changed(frozenset(oid for oid, count in changes.items() if count), unknown=clock.unknown)
     physical = plan_delta(prepared, facts, window, changed, scratch)
     flows: dict[Flow, Measured] = {}
     evaluator = OnPostgres(scratch, connections, window, flows)

@@ -13,14 +13,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import psycopg
+
 from pgtrickle.capture.change_window import covers, sides_of
 from pgtrickle.capture.idle_windows import Opening, quiet
 from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.reader import StreamTable
-from pgtrickle.db import Connection
+from pgtrickle.db import Connection, use_settings
 from pgtrickle.fence import Fence, fenced
 from pgtrickle.query.analyse.analysis import Dependencies
 from pgtrickle.query.analyse.fingerprint import fingerprint
+from pgtrickle.refresh.clock import moves, settings_at
 from pgtrickle.refresh.lock import lock_free
 from pgtrickle.refresh.outcome import Stop
 from pgtrickle.refresh.prepared import Prepared
@@ -64,7 +67,6 @@ def without_changes(
 ) -> frozenset[int]:
     """Those of the tables whose sources have no change up to the tick. `at` sees its snapshot, `aside` the present."""
     until = tick.moment.snapshot
-    compiled = {stream: ready for stream, ready in compiled.items() if not ready.reads_clock}  # which moves by itself
     windows = {stream.pgt_id: _windows(stream, ready) for stream, ready in compiled.items()}
     asked = {opening for each in windows.values() for opening in each if covers(until, opening[1])}
     sides = sides_of(at, sorted({oid for oid, _ in asked}))
@@ -76,7 +78,21 @@ def without_changes(
             empty |= quiet(aside, late, until, sides)
         except Stop:
             pass  # each of these waits for itself, and says so if it is in vain
-    return frozenset(pgt_id for pgt_id, each in windows.items() if each <= empty)
+    return frozenset(
+        stream.pgt_id
+        for stream, ready in compiled.items()
+        if windows[stream.pgt_id] <= empty and (not ready.reads_clock or _stands_still(at, tick, stream, ready))
+    )
+
+
+def _stands_still(at: Connection, tick: Tick, stream: StreamTable, ready: Prepared) -> bool:
+    """Whether all that a query makes of the clock is as it was: `CURRENT_DATE` is, for a day."""
+    try:
+        with at.transaction(force_rollback=True):
+            use_settings(at, settings_at(ready.settings, tick.moment.at, stream.data_timestamp))
+            return not moves(at, ready.tree).moved
+    except psycopg.DataError:  # its own refresh finds that, too, and says so
+        return False
 
 
 def settle(

@@ -44,7 +44,7 @@ from pgtrickle.refresh.evaluate.on_postgres import OnPostgres
 from pgtrickle.refresh.evaluate.stages import StageRunner
 from pgtrickle.refresh.failure import ValueProblem, as_ours, is_known, known_failures
 from pgtrickle.refresh.group.members import RefreshGroup
-from pgtrickle.refresh.group.upstream import AS_THEY_ARE, Upstream, at_hand, over_views
+from pgtrickle.refresh.group.upstream import AS_THEY_ARE, Upstream, at_hand, forget, over_views
 from pgtrickle.refresh.outcome import Again, Redefine, Skip, Stop
 from pgtrickle.refresh.plan import is_small, plan_delta, plan_full, result_columns
 from pgtrickle.refresh.prepared import Prepared
@@ -274,7 +274,7 @@ class TableRefresh(RefreshRecord):
         if prepared.reads_clock:
             self.settings = settings_at(prepared.settings, moment.at, stream.data_timestamp)
             self.clock = self._clock(stream, prepared)
-            changes |= dict.fromkeys(self.clock.moved, 1)
+            changes |= self.clock.rows
         facts = self._facts(prepared, changes) if any(changes.values()) else TableFactsMap({}, changes)
         truncated = frozenset(oid for oid, found in pending.items() if found.truncated)
         self.decision = decision = decide(self._circumstances(stream, prepared, facts, truncated))
@@ -387,6 +387,7 @@ class TableRefresh(RefreshRecord):
             with writer.transaction():
                 db.use_settings(writer, self.settings)
                 relation = runner.run(physical)
+                forget(self.connections, prepared, upstream)
                 if upstream is not AS_THEY_ARE:
                     self._require_as_seen(prepared)
                 self.lap("spark")

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pgtrickle.db import Connection, execute
+from pgtrickle.model import quote
 from pgtrickle.physical.flow import Place
 from pgtrickle.query.analyse.table_copies import over_copies
 from pgtrickle.refresh.connections import Connections
@@ -52,6 +53,14 @@ def over_views(connections: Connections, prepared: Prepared) -> Upstream:
     the refresh. NotCopied if PostgreSQL cannot be told so."""
     query = _over_views(connections.reader, prepared) if prepared.compiled.tree is None else None
     return AS_THEY_ARE if query is None else Upstream(Place.READER, query=query)
+
+
+def forget(connections: Connections, prepared: Prepared, upstream: Upstream) -> None:
+    """Removes the views that were made: those over copies end with these, at the commit, but not all read one."""
+    views = [view.table.name for view in prepared.compiled.analysis.views]
+    if upstream.query is not None and views:
+        connection = connections.writer if upstream.place is Place.WRITER else connections.reader
+        execute(connection, f"DROP VIEW IF EXISTS {', '.join(f'pg_temp.{quote(name)}' for name in views)} CASCADE")
 
 
 def _over_views(connection: Connection, prepared: Prepared) -> str | None:
