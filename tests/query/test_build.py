@@ -107,7 +107,7 @@ REFUSED = (
     ),
     ("SELECT id, ARRAY(SELECT product FROM items) FROM customers", gaps.ARRAY, "line 1, column 12"),
     (
-        "SELECT (WITH RECURSIVE r AS (SELECT 1 n FROM items WHERE id=c.id UNION SELECT 2 FROM r) TABLE r) FROM notes c",
+        "SELECT (WITH RECURSIVE r AS (SELECT 1 FROM items WHERE unit=id UNION SELECT 2 FROM r) TABLE r) FROM orders",
         gaps.RECURSIVE,
         "line 1, column 9",
     ),

@@ -72,7 +72,7 @@ def views(draw: st.DrawFn) -> str:
 def files(draw: st.DrawFn) -> StepFile:
     """A view and steps, the first of which makes a graph; what they must give is PostgreSQL's to say."""
     present: dict[str, Counter[Row]] = {table.name: Counter() for table in TABLES}
-    sizes = [(8, 12), *[(1, 3)] * 6]
+    sizes = [(8, 12), *[(1, 3)] * 10]
     steps = tuple(Step(line, _changes(draw, present, *size), Counter()) for line, size in enumerate(sizes))
     return StepFile("random", "a random recursion", TABLES, (), draw(views()), steps)
 

@@ -22,6 +22,7 @@ from pgtrickle.query.operators import (
     Aggregate,
     Filter,
     InnerJoin,
+    LeftJoin,
     Match,
     MatchKind,
     Operator,
@@ -56,8 +57,9 @@ class Growth:
     distinct: bool
 
 
-def obstacle(tree: Operator, tables: Collection[int]) -> Operator | None:
-    """The first operator, from the top, that is above a scan of one of the tables (oids) and not monotone."""
+def obstacle(tree: Operator, tables: Collection[int], *, left: bool = False) -> Operator | None:
+    """The first operator, from the top, that is above a scan of one of the tables (oids) and not monotone. `left`:
+    outer joins and anti-joins are taken for what they are, monotone in their left side."""
     if not _places(tree, tables):
         return None
     match tree:
@@ -67,9 +69,12 @@ def obstacle(tree: Operator, tables: Collection[int]) -> Operator | None:
             pass
         case Aggregate(keys=keys, calls=()) if keys:  # DISTINCT
             pass
+        case LeftJoin() | Match() if left and not _places(tree.right, tables):
+            pass
         case _:
             return tree
-    return next((found for below in tree.inputs if (found := obstacle(below, tables)) is not None), None)
+    inputs = (obstacle(below, tables, left=left) for below in tree.inputs)
+    return next((found for found in inputs if found is not None), None)
 
 
 def name(operator: Operator) -> str:
@@ -130,7 +135,7 @@ def _with_changes(tree: Operator, chosen: Collection[Scan]) -> Operator | None:
             touched = [branch for branch in branches if any(node in chosen for node in walk(branch))]
             changed = _with_changes(touched[0], chosen) if len(touched) == 1 else None
             return None if changed is None else replace(tree, branches=(changed,))
-        case InnerJoin() | Match() | RowWise() | Aggregate():
+        case InnerJoin() | LeftJoin() | Match() | RowWise() | Aggregate():
             below = [_with_changes(each, chosen) for each in tree.inputs]
             found = [each for each in below if each is not None]
             return tree.with_inputs(found) if len(found) == len(below) else None

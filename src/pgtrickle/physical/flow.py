@@ -206,11 +206,12 @@ class LandWindow:
 @dataclass(frozen=True, slots=True)
 class KeepRecursion:
     """Stage: a recursion is evaluated at the snapshot, and compared with the rows kept; or, with `changed`, changed by
-    rounds over what those tables have changes of."""
+    rounds over what those tables have changes of. `why` it is evaluated again, where others would not be."""
 
     number: int
     recursion: Recursive
     changed: frozenset[int] | None = None
+    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,3 +251,9 @@ class Physical:
 
     stages: tuple[Stage, ...]
     choices: tuple[Choice, ...]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the history should say of it besides."""
+        whys = (stage.why for stage in self.stages if isinstance(stage, KeepRecursion))
+        return tuple(f"a recursion is evaluated again: {why}" for why in whys if why is not None)

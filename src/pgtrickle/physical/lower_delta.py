@@ -192,8 +192,8 @@ class _DeltaLowering:
 
     def _land_recursion(self, number: int, node: Recursive) -> None:
         changed = self.changed.within(WindowPart.WHOLE)
-        again = recursion.obstacle(node, changed) is not None
-        self.stages.append(KeepRecursion(number, node, None if again else changed))
+        why = recursion.obstacle(node, changed)
+        self.stages.append(KeepRecursion(number, node, changed if why is None else None, why))
         self.operands.choices.append(Choice(tables(node), "recursion over", recursion.method(node, changed)))
 
     def _flow(self, plan: Operator, above: tuple[Step, ...], part: WindowPart = WindowPart.WHOLE) -> Flow:

@@ -45,7 +45,7 @@ def obstacle(node: Recursive, changed: Collection[int]) -> str | None:
     if mixing is not None:
         return f"{monotone.name(mixing)} over the rows of the round before"
     for term in node.inputs:
-        found = monotone.obstacle(term, changed)
+        found = monotone.obstacle(term, changed, left=True)
         if found is not None:
             return f"it is not monotone in what changed: {monotone.name(found)}"
         if not node.distinct and not monotone.is_multilinear(term, changed):

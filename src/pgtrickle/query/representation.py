@@ -28,8 +28,10 @@ from pgtrickle.query.operators import (
     Match,
     Operator,
     Project,
+    Recursive,
     UnionAll,
     Window,
+    WorkingTable,
     walk,
 )
 from pgtrickle.query.syntax.special_calls import SpecialCall
@@ -86,6 +88,7 @@ def first_condition(tree: Operator, prone: Collection[int]) -> Expr | None:
     """A condition of the tree that depends on the look of a key, if there is one; `prone` are the types, by oid, whose
     equal values may look different."""
     columns = _Columns(prone)
+    columns.learn_recursions(tree)
     for node in walk(tree):
         if isinstance(node, Filter | InnerJoin | LeftJoin | Match) and node.condition is not None:
             known = columns.read_by(node)
@@ -98,8 +101,8 @@ def first_condition(tree: Operator, prone: Collection[int]) -> Expr | None:
 
 def key_types(tree: Operator) -> set[int]:
     """The types of all keys that may have looks."""
-    aggregates = (node for node in walk(tree) if isinstance(node, Aggregate))
-    return {column.type.oid for node in aggregates for column in node.columns if not column.type.has_one_look}
+    grouped = (node for node in walk(tree) if isinstance(node, Aggregate | Recursive))
+    return {column.type.oid for node in grouped for column in node.columns if not column.type.has_one_look}
 
 
 class _Columns:
@@ -108,6 +111,22 @@ class _Columns:
     def __init__(self, prone: Collection[int]) -> None:
         self._prone = prone
         self._known: dict[int, tuple[Operator, dict[str, Representation]]] = {}
+        self._working: dict[tuple[str, ...], list[Representation | None]] = {}
+
+    def learn_recursions(self, tree: Operator) -> None:
+        """What the rows of a round have, in each recursion: what the first rows have, or those made of them."""
+        for node in reversed([node for node in walk(tree) if isinstance(node, Recursive)]):  # what is within, first
+            for _ in node.inputs:
+                self._working[node.working.names] = self._of_terms(node)
+                self._known.clear()
+
+    def _of_terms(self, node: Recursive) -> list[Representation | None]:
+        terms = ([self.of(term).get(name) for name in term.names] for term in node.inputs)
+        found = [_worst(given) for given in zip(*terms, strict=True)]
+        if not node.distinct:
+            return found
+        own = (_kind(column.type) if self._is_prone(column.type) else None for column in node.columns)
+        return [_worst(both) for both in zip(found, own, strict=True)]
 
     def read_by(self, node: Operator) -> dict[str, Representation]:
         """Of the columns that a condition of the node reads."""
@@ -133,6 +152,11 @@ class _Columns:
                     (column, _worst(given))
                     for column, given in zip(operator.columns, zip(*branches, strict=True), strict=True)
                 )
+            case Recursive():
+                return _present(zip(operator.columns, self._of_terms(operator), strict=True))
+            case WorkingTable():
+                known = self._working.get(operator.names) or [None] * len(operator.columns)
+                return _present(zip(operator.columns, known, strict=True))
             case Aggregate():
                 return self._grouped(operator, below)
             case Match():

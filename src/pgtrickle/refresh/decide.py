@@ -66,6 +66,10 @@ class Decision:
     action: Action
     reason: str
 
+    def noting(self, notes: Sequence[str]) -> Decision:
+        """The same, with what the plan adds to the reason."""
+        return Decision(self.action, "; ".join([self.reason, *notes]))
+
 
 def decide(given: Circumstances) -> Decision:
     """The first rule that applies; a DIFFERENTIAL table never runs FULL without saying so."""

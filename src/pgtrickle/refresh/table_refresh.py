@@ -371,6 +371,7 @@ class TableRefresh(RefreshRecord):
                 physical = plan_full(prepared, facts, upstream)
             else:
                 physical = plan_delta(prepared, facts, window, changed, self.scratch)
+                self.decision = decision = decision.noting(physical.notes)
         except Inseparable as error:
             if self.tick is None:
                 raise  # a plan of one part has nothing to divide
