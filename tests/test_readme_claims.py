@@ -63,12 +63,12 @@ FULL = {
     ),
     "system columns": "SELECT ctid::text AS c FROM r",
     "`TABLESAMPLE`": "SELECT id FROM r TABLESAMPLE BERNOULLI (50)",
-    "`ONLY`": "SELECT id FROM ONLY r",
+    "`ONLY`": "SELECT id FROM ONLY parent",
     "a `SELECT` without `FROM` that reads no table": "SELECT 1 AS x",
     "materialized views": "SELECT n FROM mv",
     "system tables": "SELECT relname FROM pg_class",
     "unlogged tables": "SELECT id FROM lost",
-    "tables that inherit": "SELECT id FROM child",
+    "tables that others inherit": "SELECT id FROM parent",
 }
 
 

@@ -128,7 +128,7 @@ REFUSED = (
     ("SELECT ctid FROM customers", gaps.SYSTEM_COLUMN, "line 1, column 8"),
     ("SELECT id FROM customers WHERE xmin::text = '1'", gaps.SYSTEM_COLUMN, "line 1, column 32"),
     ("SELECT 1 AS one", gaps.NO_FROM, "line 1, column 1"),
-    ("SELECT id FROM ONLY customers", gaps.ONLY, "line 1, column 16"),
+    ("SELECT id FROM ONLY inherited", gaps.ONLY, "line 1, column 16"),
     (
         "SELECT array_agg(s.id) FROM (SELECT id FROM orders ORDER BY placed) s",
         gaps.SUBQUERY_ORDER,

@@ -9,7 +9,6 @@ from pgtrickle.query.syntax import clauses, dialect
 UNKNOWN = {
     "SELECT a FROM t FOR UPDATE": "locks",
     "SELECT a FROM (SELECT a FROM t FOR SHARE) AS q": "locks",
-    "SELECT a FROM t WHERE a IN (SELECT b FROM ONLY u)": "only",
     "SELECT a FROM t TABLESAMPLE bernoulli (10)": "sample",
     "VALUES (2), (1) LIMIT 1": "limit",
     "SELECT 1 FROM t WINDOW w AS (ORDER BY max(a))": "windows",

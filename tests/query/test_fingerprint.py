@@ -96,6 +96,7 @@ GROUP BY n.who, o.id, c.id
         "ALTER TABLE customers DROP COLUMN credit CASCADE",
         "DROP TABLE items CASCADE",
         "CREATE TABLE more () INHERITS (items)",
+        "CREATE TABLE above (amount int); ALTER TABLE items INHERIT above",
         "CREATE OR REPLACE VIEW north AS SELECT id, name AS who, credit * 3 AS twice FROM customers",
         "CREATE OR REPLACE FUNCTION plus_one(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT $1 + 2'",
         "ALTER FUNCTION plus_one(int) VOLATILE",

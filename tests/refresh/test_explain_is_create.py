@@ -31,7 +31,7 @@ EXPECTED = {
     "SELECT id, c1 FROM broad": "DIFFERENTIAL",
     f"SELECT {'+'.join(['a'] * 300)} AS x FROM t": "DIFFERENTIAL",
     "SELECT id FROM parent": "FULL PT250",
-    "SELECT id FROM child": "FULL PT250",
+    "SELECT id FROM child": "DIFFERENTIAL",
     "SELECT id FROM seen": "FULL PT250",
     "SELECT id FROM scratch": "FULL PT250",
     "SELECT id FROM kept": "FULL PT204",

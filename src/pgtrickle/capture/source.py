@@ -89,8 +89,9 @@ ORDER BY a.attnum
 def read_source(conn: psycopg.Connection[Any], table: Table, *, trigger_mode: str = "statement") -> Source:
     """The source as it is now; Unsupported if its changes cannot be captured exactly, or not by us."""
     row = conn.execute(
-        "SELECT c.relkind, c.relpersistence, c.relispartition, n.nspname, c.relname, pg_has_role(c.relowner, 'USAGE'),"
-        " EXISTS (SELECT FROM pg_inherits WHERE inhrelid = c.oid OR inhparent = c.oid),"
+        "SELECT c.relkind, c.relpersistence, n.nspname, c.relname, pg_has_role(c.relowner, 'USAGE'),"
+        " EXISTS (SELECT FROM pg_inherits WHERE inhrelid = c.oid),"
+        " EXISTS (SELECT FROM pg_inherits WHERE inhparent = c.oid),"
         " EXISTS (SELECT FROM pg_subscription_rel WHERE srrelid = c.oid OR srrelid IN"
         "   (SELECT p.relid FROM pg_partition_tree(c.oid) AS p))"
         " FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = %s",
@@ -98,9 +99,9 @@ def read_source(conn: psycopg.Connection[Any], table: Table, *, trigger_mode: st
     ).fetchone()
     if row is None:
         raise StateError(f"the table {table} no longer exists", code="PT321", hint="Drop or alter the stream table.")
-    kind, persistence, is_partition, schema, name, owned, inherits, subscribed = row
+    kind, persistence, schema, name, owned, is_child, has_children, subscribed = row
     current = Table(table.oid, schema, name)
-    _require_capturable(current, kind, persistence, inherits and not is_partition and kind != "p")
+    _require_capturable(current, kind, persistence, has_children and kind != "p")
     if kind == "p" and subscribed:
         raise _refusal(current, "the target of a subscription, and partitioned", "Use refresh_mode => 'FULL'.")
     if not owned:
@@ -127,10 +128,10 @@ def read_source(conn: psycopg.Connection[Any], table: Table, *, trigger_mode: st
             "ALTER TABLE … SET LOGGED for the partition, or refresh_mode => 'FULL'.",
         )
     parents = tuple(each[0] for each in tree if each[3] == "p")
-    return Source(current, attributes, descendants, parents, _row_level(kind, is_partition, subscribed, trigger_mode))
+    return Source(current, attributes, descendants, parents, _row_level(kind, is_child, subscribed, trigger_mode))
 
 
-def _require_capturable(table: Table, kind: str, persistence: str, inherits: bool) -> None:
+def _require_capturable(table: Table, kind: str, persistence: str, is_inherited: bool) -> None:
     if kind in _REFUSED_KINDS:
         what, hint = _REFUSED_KINDS[kind]
         raise _refusal(table, what, hint)
@@ -146,18 +147,19 @@ def _require_capturable(table: Table, kind: str, persistence: str, inherits: boo
             "an unlogged table, which a crash empties unseen",
             "ALTER TABLE … SET LOGGED, or refresh_mode => 'FULL'.",
         )
-    if inherits:
-        raise _refusal(table, "part of an inheritance tree", "Use declarative partitioning, or refresh_mode => 'FULL'.")
+    if is_inherited:
+        raise _refusal(table, "inherited by others", "Use declarative partitioning, or refresh_mode => 'FULL'.")
 
 
-def _row_level(kind: str, is_partition: bool, subscribed: bool, trigger_mode: str) -> bool:
+def _row_level(kind: str, is_child: bool, subscribed: bool, trigger_mode: str) -> bool:
     """Whether triggers must run once a row.
 
-    A statement trigger fires only on the table the statement names, so a partition used by itself would miss writes
-    through its parent; and the apply worker of a subscription fires row triggers only. A partitioned table always has
-    statement triggers, on itself and on every partition: each statement fires exactly one set, whichever it names.
+    A statement trigger fires only on the table the statement names, so a partition used by itself, or a table that
+    inherits, would miss writes through its parent; and the apply worker of a subscription fires row triggers only. A
+    partitioned table always has statement triggers, on itself and on every partition: each statement fires exactly one
+    set, whichever it names.
     """
-    return kind != "p" and (is_partition or subscribed or trigger_mode == "row")
+    return kind != "p" and (is_child or subscribed or trigger_mode == "row")
 
 
 def _refusal(table: Table, what: str, hint: str) -> Unsupported:

@@ -49,6 +49,9 @@ WITH RECURSIVE source AS (
            CASE WHEN c.relrowsecurity THEN
                (SELECT jsonb_agg(to_jsonb(p) ORDER BY p.oid) FROM pg_catalog.pg_policy p WHERE p.polrelid = c.oid) END)
     FROM source s JOIN pg_catalog.pg_class c ON c.oid = s.oid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    UNION ALL  -- a statement on another table may change its rows
+    SELECT 'core', jsonb_build_array('child', i.inhrelid, i.inhparent)
+    FROM source s JOIN pg_catalog.pg_inherits i ON i.inhrelid = s.oid
     UNION ALL
     SELECT 'core', jsonb_build_array('column', a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod, a.attcollation,
            a.attgenerated, t.typname, t.typnamespace, CASE WHEN a.attgenerated <> '' THEN a.expression END)

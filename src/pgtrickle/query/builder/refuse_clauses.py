@@ -19,8 +19,6 @@ def refuse_clauses(context: BuildContext, query: exp.Expr) -> None:
             case "locks":
                 kind = "UPDATE" if clause.args["locks"][0].args.get("update") else "SHARE"
                 raise context.refuse(gaps.ROW_LOCK, kind, f"for {kind.lower()}", "for no", "for key")
-            case "only":
-                raise context.refuse(gaps.ONLY, clause.name, "only")
             case "sample":
                 raise context.refuse(gaps.TABLESAMPLE, "", "tablesample")
         raise context.refuse(gaps.UNFAITHFUL, f"{type(clause).__name__} has {part}")

@@ -42,6 +42,8 @@ class Relations:
             raise self._context.refuse(gaps.UNFAITHFUL, f"relation {node.db}.{node.name} was not found")
         if isinstance(source, InlinedView):
             return self._shared(source, lambda: self._view(source))
+        if node.args.get("only") and source.children:
+            raise self._context.refuse(gaps.ONLY, source.table.name, "only")
         columns = tuple(
             (self._context.factory.column if attribute.number in source.used else self._context.factory.unused)(
                 attribute.type, f"{node.alias_or_name}.{attribute.name}"

@@ -36,7 +36,7 @@ _KNOWN: Mapping[type[exp.Expr], frozenset[str]] = {
     | _ORDERED,
     exp.SetOperation: frozenset({"this", "expression", "distinct", "with_"}) | _ORDERED,
     exp.Subquery: frozenset({"this", "alias", "joins", "order", "with_"}),
-    exp.Table: frozenset({"this", "db", "alias", "joins", "ordinality"}),
+    exp.Table: frozenset({"this", "db", "alias", "joins", "ordinality", "only"}),
     exp.TableAlias: frozenset({"this", "columns"}),
     exp.Unnest: frozenset({"expressions", "alias", "offset", "joins"}),
     exp.Values: frozenset({"expressions", "alias", "joins", "order"}),
