@@ -9,12 +9,13 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import capture, recursion, refresh, sliding, start, ticks, tpch, wal
+from bench import capture, groups, recursion, refresh, sliding, start, ticks, tpch, wal
 from bench.harness import Figure, server
 
 BENCHMARKS = {
     "capture": capture.run,
     "recursion": recursion.run,
+    "groups": groups.run,
     "refresh": refresh.run,
     "sliding": sliding.run,
     "start": start.run,
