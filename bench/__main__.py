@@ -14,8 +14,8 @@ from bench.harness import Figure, server
 
 BENCHMARKS = {
     "capture": capture.run,
-    "recursion": recursion.run,
     "groups": groups.run,
+    "recursion": recursion.run,
     "refresh": refresh.run,
     "sliding": sliding.run,
     "start": start.run,
