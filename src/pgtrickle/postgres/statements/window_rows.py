@@ -49,8 +49,6 @@ def merge(kept: WindowRows, scratch: Scratch, landed: str) -> StateMerge:
     delta, old, new, left, out = (scratch.table(what) for what in ("delta", "old", "new", "left", "out"))
     names = ", ".join(map(quote, window.names))
     hashed = f"{hash_keys(window.keys, kept.hashable)} AS h"
-    stays = f"NOT EXISTS (SELECT FROM {left} AS l WHERE l.sid = o.sid)"
-    moved = f"EXISTS (SELECT FROM {left} AS l WHERE l.sid = {{}}.sid)"
     compute = (
         # with columns of just their types: of images, text would have another collation
         empty_temporary(delta, (Column("h", BIGINT), *window.input.columns, Column(WEIGHT, BIGINT))),
@@ -68,7 +66,7 @@ def merge(kept: WindowRows, scratch: Scratch, landed: str) -> StateMerge:
         ),
         Run(f"ANALYZE {old} (sid)"),
         Run(f"ANALYZE {left}"),
-        temporary(new, render.windowed(window, f"({_now(window, delta, old, stays)})", ("sid",))),
+        temporary(new, render.windowed(window, f"({_now(window, delta, old, left)})", ("sid",))),
         Run(f"ANALYZE {new} (sid)"),
         Run(
             f"INSERT INTO {left} SELECT o.sid FROM {old} AS o JOIN {new} AS n ON n.sid = o.sid WHERE {_differs(window)}"
@@ -76,8 +74,8 @@ def merge(kept: WindowRows, scratch: Scratch, landed: str) -> StateMerge:
         Run(f"ANALYZE {left}"),
         temporary(
             out,
-            f"SELECT {names}, -1::bigint AS {WEIGHT} FROM {old} AS o WHERE {moved.format('o')} UNION ALL "
-            f"SELECT {names}, 1::bigint FROM {new} AS n WHERE n.sid IS NULL OR {moved.format('n')}",
+            f"SELECT {names}, -1::bigint AS {WEIGHT} FROM {old} AS o WHERE {_is_in(left, 'o')} UNION ALL "
+            f"SELECT {names}, 1::bigint FROM {new} AS n WHERE n.sid IS NULL OR {_is_in(left, 'n')}",
         ),
     )
     write = (
@@ -118,12 +116,17 @@ def _deleted(window: Window, delta: str, old: str) -> str:
     return f"SELECT sid FROM ({numbered}) AS alike WHERE number <= -{WEIGHT}"
 
 
-def _now(window: Window, delta: str, old: str, stays: str) -> str:
+def _now(window: Window, delta: str, old: str, left: str) -> str:
     """The rows of the touched partitions after the window; those that came have no place yet."""
     names = [quote(name) for name in window.input.names]
-    stayed = f"SELECT {', '.join([*names, 'sid'])} FROM {old} AS o WHERE {stays}"
+    stayed = f"SELECT {', '.join([*names, 'sid'])} FROM {old} AS o WHERE NOT {_is_in(left, 'o')}"
     came = f"SELECT {', '.join([*names, 'NULL::tid'])} FROM {delta} CROSS JOIN generate_series(1, {WEIGHT})"
     return f"{stayed} UNION ALL {came}"
+
+
+def _is_in(left: str, alias: str) -> str:
+    """Whether a row is one of those that left its place."""
+    return f"EXISTS (SELECT FROM {left} AS l WHERE l.sid = {alias}.sid)"
 
 
 def _differs(window: Window) -> str:
