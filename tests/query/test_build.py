@@ -114,7 +114,7 @@ REFUSED = (
     (
         (
             "SELECT c.id, n.a FROM customers c JOIN"
-            " (SELECT customer, JSON_ARRAYAGG(id) AS a FROM orders GROUP BY customer) n ON n.customer = c.id"
+            " (SELECT customer, JSON_OBJECTAGG(id: note) AS a FROM orders GROUP BY customer) n ON n.customer = c.id"
         ),
         gaps.UNORDERED,
         None,

@@ -93,7 +93,7 @@ UNFAITHFUL = Gap("PT240", "this query cannot be carried faithfully: {name}")
 UNORDERED = Gap(
     "PT242",
     "the order in which {name} takes its values is not definite, and its groups are computed in several places",
-    "use json_agg or json_object_agg, or refresh_mode => 'FULL'",
+    "use json_object_agg, or refresh_mode => 'FULL'",
 )
 TOO_DEEP = Gap(
     "PT280",

@@ -5,8 +5,8 @@
     string_agg(x, ',' ORDER BY y)   →   string_agg(x, ',' ORDER BY y, x)
 
 Below a join or a union a group may be read off its state in one part of a delta and computed from tables in another:
-both must be the same. JSON_ARRAYAGG and JSON_OBJECTAGG are refused there (PT242): the one's ties and the other's rows
-cannot be given an order. What is not below any is computed in one place, and keeps PostgreSQL's order.
+both must be the same. JSON_OBJECTAGG is refused there (PT242): it can be given no order. What is not below any is
+computed in one place, and keeps PostgreSQL's order.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from sqlglot import exp
 
 from pgtrickle.model import Column, Expr
 from pgtrickle.query import gaps
-from pgtrickle.query.expression import from_node, node_of, reference
+from pgtrickle.query.expression import node_of, reference
 from pgtrickle.query.looks import look
 from pgtrickle.query.operators import Aggregate, AggregateCall, Operator, RowWise, Stateful
+from pgtrickle.query.value_order import ordered
 
 _EXACT = frozenset({20, 21, 23, 1700})  # int8, int2, int4, numeric
 _OF_EXACT = frozenset(
@@ -32,7 +33,7 @@ _ANY_ORDER = frozenset(
     }
 )  # fmt: skip
 
-_WITHOUT_ORDER = frozenset({"JSON_ARRAYAGG", "JSON_OBJECTAGG"})
+_WITHOUT_ORDER = frozenset({"JSON_OBJECTAGG"})
 
 
 def order_values(tree: Operator) -> Operator:
@@ -54,21 +55,12 @@ def _in_order(call: AggregateCall, read: list[Column]) -> AggregateCall:
     exact = all(column.type.oid in _EXACT for column in read)
     if call.function in _ANY_ORDER or (call.function in _OF_EXACT and exact) or not read:
         return call
-    if call.function in _WITHOUT_ORDER:
-        raise gaps.UNORDERED.refuse(call.function)
-    node = node_of(call.call)
-    function = node.this if isinstance(node, exp.Filter) else node
-    function = function.expression if isinstance(function, exp.Dot) else function
-    if not isinstance(function, exp.Anonymous) or function.find(exp.Distinct):
+    if node_of(call.call).find(exp.Distinct):
         return call
-    *others, last = function.expressions
-    order = last if isinstance(last, exp.Order) else exp.Order(this=last, expressions=[])
-    known = [part.this for part in order.expressions]
-    wanted = [node_of(_sortable(column)) for column in read]
-    more = [exp.Ordered(this=value, nulls_first=False) for value in wanted if value not in known]
-    order.set("expressions", [*order.expressions, *more])
-    function.set("expressions", [*others, order])
-    return replace(call, call=from_node(node))
+    text = ordered(call.call, [_sortable(column) for column in read])
+    if text is None and call.function in _WITHOUT_ORDER:
+        raise gaps.UNORDERED.refuse(call.function)
+    return call if text is None else replace(call, call=text)
 
 
 def _sortable(column: Column) -> Expr:
