@@ -240,3 +240,22 @@ def _over(tables: Mapping[str, str], query: str) -> str:
 
 def _rows(told: Told, query: str) -> Counter[tuple[object, ...]]:
     return Counter(told.connection.execute(db.statement(query)).fetchall())
+
+
+def test_an_index_whose_order_is_not_that_of_the_comparison(database18: str) -> None:
+    """In spring 02:30 does not exist: it is taken for 03:30, which is after 03:10. An index on timestamps without a
+    zone has it before, and what is compared with now() cannot be found by it in that hour."""
+    dsn = f"{database18} options='-cTimeZone=Europe/Berlin -cenable_seqscan=off'"
+    with db.open_session(dsn) as connection:
+        connection.execute(
+            "CREATE TABLE e AS SELECT g AS id, '2026-03-29 00:30'::timestamp + g * interval '1 min' AS t"
+            " FROM generate_series(1, 240) AS g"
+        )
+        connection.execute("CREATE INDEX ON e (t)")
+        connection.execute("ANALYZE e")
+        connection.execute("SET enable_indexscan = off; SET enable_bitmapscan = off; SET enable_indexonlyscan = off")
+        with Trickle(dsn) as trickle:
+            told = Told(connection, trickle, datetime(2026, 3, 29, 0, 40, tzinfo=UTC))
+            told.create("st", "SELECT id FROM e WHERE t <= now()")
+            for _ in range(14):
+                told.window(minutes=7)
