@@ -17,6 +17,7 @@ from pgtrickle.refresh.group.group_refresh import GroupMember
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.refresh.units import refresh_group, refresh_table
 from tests.clock import at_time
+from tests.refresh.clock_queries import MORE, QUERIES
 from tests.refresh.oracle import differing
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -73,46 +74,6 @@ def told(database18: str) -> Iterator[Told]:
         yield Told(connection, trickle)
 
 
-QUERIES = {
-    "sliding": "SELECT id, ts FROM e WHERE ts > now() - interval '5 hours' AND ts <= now()",
-    "after": "SELECT id FROM e WHERE ts + interval '5 hours' > now()",
-    "difference": "SELECT id FROM e WHERE now() - ts < interval '5 hours'",
-    "either": "SELECT id FROM e WHERE k = 2 OR ts > now() - interval '5 hours'",
-    "negated": "SELECT id FROM e WHERE NOT (ts > now() - interval '5 hours' AND k < 3)",
-    "today": "SELECT id, d FROM e WHERE d = CURRENT_DATE OR d > CURRENT_DATE + 2",
-    "local": "SELECT id FROM e WHERE t > LOCALTIMESTAMP - interval '3 hours'",
-    "truncated": "SELECT id FROM e WHERE ts >= date_trunc('hour', now()) - interval '2 hours'",
-    "selected": "SELECT id, now() AS n, CURRENT_DATE - d AS days, age(now(), ts) AS age FROM e WHERE id < 50",
-    "labelled": "SELECT id, CASE WHEN ts > now() - interval '1 hour' THEN 'new' ELSE 'old' END AS label FROM e",
-    "grouped": "SELECT k, count(*) AS n, max(ts) AS m FROM e WHERE ts > now() - interval '5 hours' GROUP BY k",
-    "having": "SELECT k, max(ts) AS m, count(*) AS n FROM e WHERE id > 0 GROUP BY k"
-    " HAVING max(ts) < now() - interval '30 min'",
-    "counted": "SELECT k, count(*) FILTER (WHERE ts > now() - interval '1 hour') AS n, sum(id) AS s FROM e GROUP BY k",
-    "listed": "SELECT k, string_agg(id::text, ',' ORDER BY id) FILTER (WHERE ts > now()) AS l FROM e GROUP BY k",
-    "joined": "SELECT e.id, k.name FROM e JOIN k ON k.k = e.k AND e.ts > now() - k.keep",
-    "left": "SELECT e.id, k.name FROM e LEFT JOIN k ON k.k = e.k AND k.since > now() AND e.ts < now()",
-    "left_both": "SELECT e.id, k.name FROM e LEFT JOIN k ON k.k = e.k AND e.ts > now() - k.keep",
-    "full": "SELECT e.id, k.name FROM e FULL JOIN k ON k.k = e.k AND e.ts > now() - interval '2 hours'",
-    "exists": "SELECT name FROM k WHERE EXISTS (SELECT FROM e WHERE e.k = k.k AND e.ts > now() - k.keep)",
-    "not_in": "SELECT id FROM e WHERE k NOT IN (SELECT k FROM k WHERE since < now() AND k IS NOT NULL)",
-    "scalar": "SELECT name, (SELECT count(*) FROM e WHERE e.k = k.k AND e.ts > now() - interval '2 hours') AS n FROM k",
-    "first": "SELECT id, ts FROM e WHERE ts < now() ORDER BY ts DESC, id LIMIT 5",
-    "distinct": "SELECT DISTINCT k, ts > now() AS later FROM e",
-    "distinct_on": "SELECT DISTINCT ON (k) k, id FROM e WHERE ts < now() ORDER BY k, ts DESC, id",
-    "union": "SELECT id FROM e WHERE ts > now() UNION ALL SELECT k FROM k WHERE since > now()",
-    "except": "SELECT k FROM e WHERE ts > now() EXCEPT ALL SELECT k FROM k",
-    "twice": "WITH w AS (SELECT k, count(*) AS n FROM e WHERE ts > now() - interval '1 hour' GROUP BY k)"
-    " SELECT a.k, a.n, b.n AS other FROM w AS a JOIN w AS b ON b.n >= a.n WHERE b.k < extract(minute FROM now())",
-    "over_groups": "SELECT g.k, e.id FROM (SELECT k, max(ts) AS m FROM e GROUP BY k) AS g JOIN e ON e.k = g.k"
-    " WHERE g.m > now() + interval '9 hours' AND e.ts < now()",
-    "series": "SELECT s.hour, count(e.id) AS n FROM generate_series(date_trunc('hour', now()) - interval '3 hours',"
-    " date_trunc('hour', now()), interval '1 hour') AS s(hour) LEFT JOIN e ON e.ts >= s.hour"
-    " AND e.ts < s.hour + interval '1 hour' GROUP BY s.hour",
-    "values": "SELECT v.at, e.id FROM (VALUES (now()), (now() + interval '1 hour')) AS v(at) JOIN e ON e.ts = v.at",
-    "kept_apart": "SELECT id FROM e WHERE ts > now() - interval '1 hour' AND 1 < extract(day FROM now()) AND k > 0",
-    "gated": "SELECT id FROM e WHERE ts > CASE WHEN extract(hour FROM now()) < 14 THEN now() END",
-    "times": "SELECT id, CURRENT_TIME AS a, LOCALTIME AS b FROM e WHERE ts::time < LOCALTIME AND id < 20",
-}
 CHANGES = (
     "UPDATE e SET ts = ts + interval '25 min' WHERE id % 7 = 0",
     "DELETE FROM e WHERE id % 11 = 3",
@@ -134,6 +95,14 @@ def test_a_clock_that_moves(told: Told) -> None:
     told.connection.execute("UPDATE e SET ts = ts + interval '1 day', k = 1")  # verified as of before
     told.at += timedelta(hours=1)
     told.verified()
+
+
+def test_a_clock_in_every_place(told: Told) -> None:
+    for name, query in MORE.items():
+        told.create(f"s_{name}", query)
+    told.window(CHANGES[0], CHANGES[1], minutes=35)
+    told.window(CHANGES[2], CHANGES[3], hours=-3)
+    told.window(days=1)
 
 
 def test_what_the_history_says(told: Told) -> None:
@@ -240,3 +209,22 @@ def _over(tables: Mapping[str, str], query: str) -> str:
 
 def _rows(told: Told, query: str) -> Counter[tuple[object, ...]]:
     return Counter(told.connection.execute(db.statement(query)).fetchall())
+
+
+def test_an_index_whose_order_is_not_that_of_the_comparison(database18: str) -> None:
+    """In spring 02:30 does not exist: it is taken for 03:30, which is after 03:10. An index on timestamps without a
+    zone has it before, and what is compared with now() cannot be found by it in that hour."""
+    dsn = f"{database18} options='-cTimeZone=Europe/Berlin -cenable_seqscan=off'"
+    with db.open_session(dsn) as connection:
+        connection.execute(
+            "CREATE TABLE e AS SELECT g AS id, '2026-03-29 00:30'::timestamp + g * interval '1 min' AS t"
+            " FROM generate_series(1, 240) AS g"
+        )
+        connection.execute("CREATE INDEX ON e (t)")
+        connection.execute("ANALYZE e")
+        connection.execute("SET enable_indexscan = off; SET enable_bitmapscan = off; SET enable_indexonlyscan = off")
+        with Trickle(dsn) as trickle:
+            told = Told(connection, trickle, datetime(2026, 3, 29, 0, 40, tzinfo=UTC))
+            told.create("st", "SELECT id FROM e WHERE t <= now()")
+            for _ in range(14):
+                told.window(minutes=7)

@@ -31,7 +31,7 @@ _OPPOSITE: dict[type[exp.Expr], type[exp.Binary]] = {
     exp.LTE: exp.GT,
 }
 _EQUALITY = (exp.EQ, exp.NEQ)
-_OF_MANY = (exp.Any, exp.All, exp.Tuple)
+_OF_MANY = (exp.Any, exp.All, exp.Tuple, exp.Slice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,11 @@ def is_time(node: exp.Expr) -> bool:
 def _of_clock(node: exp.Expr) -> bool:
     """A cast stands around each call, so that a part is never the call in it."""
     made_of_rows = (exp.Column, exp.Query, exp.Values, exp.Filter)
-    return _has_time(node) and not any(isinstance(part, made_of_rows) for part in node.walk())
+    return (
+        not isinstance(node, _OF_MANY)
+        and _has_time(node)
+        and not any(isinstance(part, made_of_rows) for part in node.walk())
+    )
 
 
 def _has_time(node: exp.Expr) -> bool:

@@ -16,6 +16,7 @@ from pgtrickle.query.analyse.analysis import Analysis, Body
 from pgtrickle.query.analyse.analyze import NOT_ITS_FAULT, Accept, Check, analyze
 from pgtrickle.query.analyse.scratch_view import scratch
 from pgtrickle.query.builder.build import build
+from pgtrickle.query.clock import values_in
 from pgtrickle.query.labels import labelled, labels
 from pgtrickle.query.operators import Operator, walk
 from pgtrickle.query.syntax import dialect
@@ -94,6 +95,7 @@ def _compile(conn: psycopg.Connection[Any], read: Callable[[], Analysis], within
             _require_few_levels(tree)
             _require_definite(conn, tree)
             _require_readable(tree)
+            _require_values(conn, tree)
     except Unsupported as refusal:
         return Compiled(analysis, None, refusal)
     except dialect.UnknownSyntaxError as problem:
@@ -122,6 +124,13 @@ def _require_readable(tree: Operator) -> None:
         for column in node.columns:
             if column.type.intervals == "some":
                 raise gaps.ROW_OF_INTERVAL.refuse(column.type.name)
+
+
+def _require_values(conn: psycopg.Connection[Any], tree: Operator) -> None:
+    """What is made of the clock alone is looked at by itself: a refresh asks whether it moved."""
+    values = values_in(tree)
+    if values:
+        _describe(conn, f"SELECT {', '.join(f'{value.now.sql} AS v{place}' for place, value in enumerate(values))}")
 
 
 def _describe(conn: psycopg.Connection[Any], query: str) -> list[PgType]:

@@ -20,6 +20,9 @@ from pgtrickle.query import render
 from pgtrickle.query.clock import values_in, values_of
 from pgtrickle.query.operators import Operator, RowWise, Stateful, walk
 
+_HOURS = 25
+"""No clock was ever set on by more."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClockMoves:
@@ -53,11 +56,11 @@ def moves(connection: Connection, tree: Operator) -> ClockMoves:
     if not values:
         return ClockMoves()
     compared = (f"ROW({each.now.sql})::text <> ROW({each.before.sql})::text" for each in values)
-    missing = (f"num_nulls(({each.now.sql}), ({each.before.sql})) > 0" for each in values)
-    found = connection.execute(statement(f"SELECT {', '.join([*compared, *missing])}")).fetchone()
+    unbound = (" OR ".join(_binds_nothing(end.sql) for end in (each.now, each.before)) for each in values)
+    found = connection.execute(statement(f"SELECT {', '.join([*compared, *unbound])}")).fetchone()
     assert found is not None
     moved = frozenset(each.number for each, is_other in zip(values, found, strict=False) if is_other)
-    unknown = frozenset(each.number for each, is_null in zip(values, found[len(values) :], strict=True) if is_null)
+    unknown = frozenset(each.number for each, is_so in zip(values, found[len(values) :], strict=True) if is_so)
     rows, anywhere = dict.fromkeys(moved, 1), False
     for node in (node for node in walk(tree) if isinstance(node, RowWise)):
         numbers = moved.intersection(value.number for value in values_of(node))
@@ -67,6 +70,19 @@ def moves(connection: Connection, tree: Operator) -> ClockMoves:
             expected = _expected(connection, node.input, among)
             rows |= {number: rows[number] + expected for number in numbers}
     return ClockMoves(rows, unknown, anywhere)
+
+
+def _binds_nothing(value: str) -> str:
+    """Whether a value is NULL, or a time in the hour by which clocks were just set on. What has no time zone and is
+    compared with that has another order than in an index: 02:30, which does not exist, is taken for 03:30."""
+    time = f"SELECT x AS at FROM (SELECT ({value})::text::timestamptz AS x) AS time WHERE isfinite(x)"
+    shift = f"extract(epoch FROM at::timestamp - (at - interval '{_HOURS} hours')::timestamp) - {_HOURS * 3600}"
+    since = "extract(epoch FROM at::timestamp - (at - make_interval(secs => shift::float8))::timestamp)"
+    set_on = (
+        f"SELECT shift > 0 AND {since} > shift FROM (SELECT at, {shift} AS shift FROM ({time}) AS found) AS shifted"
+    )
+    is_time = f"pg_typeof({value}) = 'timestamptz'::regtype"
+    return f"({value}) IS NULL OR coalesce(CASE WHEN {is_time} THEN ({set_on}) END, false)"
 
 
 def _expected(connection: Connection, rows: Operator, among: Expr | None) -> int:
