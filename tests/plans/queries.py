@@ -34,6 +34,8 @@ STEPS = (
     "joins/null_safe_keys",
     "joins/self_join",
     "joins/two_aggregates",
+    "recursion/anti_join_in_the_term",
+    "recursion/bill_of_material",
     "rows/expressions",
     "sets/distinct_on_join",
     "sets/except_all",
