@@ -35,6 +35,8 @@ STEPS = (
     "joins/self_join",
     "joins/sum_whose_order_matters",
     "joins/two_aggregates",
+    "recursion/anti_join_in_the_term",
+    "recursion/bill_of_material",
     "rows/expressions",
     "sets/distinct_on_join",
     "sets/except_all",

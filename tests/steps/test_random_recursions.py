@@ -13,7 +13,7 @@ from tests.steps.stream_table import OnTable
 EXAMPLES = int(os.environ.get("PGTRICKLE_RANDOM_EXAMPLES", "6"))
 
 
-@settings(max_examples=2 * EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(file=files())
 def test_by_plain_sql(database_of_steps: str, file: StepFile) -> None:
     note(file.view)

@@ -180,7 +180,7 @@ def _(op: Recursive, style: Style) -> str:
 
 @line.register
 def _(op: WorkingTable, style: Style) -> str:
-    return f"{style.word('WorkingTable')} ({', '.join(style.column(name) for name in op.names)})"
+    return f"{style.word('Working table')} ({', '.join(style.column(name) for name in op.names)})"
 
 
 @line.register

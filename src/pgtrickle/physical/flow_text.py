@@ -58,6 +58,8 @@ def _stages(physical: Physical, actual: Actual, measured: Sequence[Measured]) ->
                 yield from _flow(flow, 1, actual, told)
             case KeepFirst(number=number):
                 yield f"{position}. read the first rows {number}, and compare them with those kept{done}"
+            case KeepRecursion(number=number, changed=None, why=None):
+                yield f"{position}. evaluate recursion {number}{done}"
             case KeepRecursion(number=number, changed=None):
                 yield f"{position}. evaluate recursion {number}, and compare it with the rows kept{done}"
             case KeepRecursion(number=number):

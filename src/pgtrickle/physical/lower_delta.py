@@ -194,7 +194,9 @@ class _DeltaLowering:
         changed = self.changed.within(WindowPart.WHOLE)
         why = recursion.obstacle(node, changed)
         self.stages.append(KeepRecursion(number, node, changed if why is None else None, why))
-        self.operands.choices.append(Choice(tables(node), "recursion over", recursion.method(node, changed)))
+        self.operands.choices.append(
+            Choice(tuple(dict.fromkeys(tables(node))), "recursion over", recursion.method(node, changed))
+        )
 
     def _flow(self, plan: Operator, above: tuple[Step, ...], part: WindowPart = WindowPart.WHOLE) -> Flow:
         """The rows of a delta plan of that part of the window, after the steps `above` it."""

@@ -136,6 +136,7 @@ def _merge(run: _Recursion, rounds: Script, found: str) -> StateMerge:
         compute=(
             *rounds,
             FromTables(delta, columns, found),
+            Run(f"ANALYZE {delta}"),  # few, mostly: what they meet is to be found by index
             temporary(out, shown if node.distinct else by_image(shown, node.columns)),
         ),
         write=_write(run, delta),
@@ -206,9 +207,10 @@ def _renamed(rows: str, node: Recursive) -> str:
 
 
 def _is_in(run: _Recursion, table: str, alias: str) -> str:
-    """Whether a row, with its hash, is in a table: by the equality of its types, NULLs being equal."""
+    """Whether a row, with its hash, is in a table: by the equality of its types, NULLs being equal. OFFSET keeps it a
+    question for each row, which an index answers: of the rows of a round PostgreSQL expects too many."""
     same = f"ROW({names(run.node.columns, 't.')}) IS NOT DISTINCT FROM ROW({names(run.node.columns, f'{alias}.')})"
-    return f"EXISTS (SELECT FROM {table} AS t WHERE t.h = {alias}.h AND {same})"
+    return f"EXISTS (SELECT FROM {table} AS t WHERE t.h = {alias}.h AND {same} OFFSET 0)"
 
 
 def _last(table: str) -> str:
