@@ -35,7 +35,7 @@ STATEFUL_FUNCTION = Gap("PT202", "{name} depends on the time, the session or the
 NOT_IMMUTABLE = Gap(
     "PT203",
     "user-defined function {name} is not IMMUTABLE, and its body does not prove that it depends on its arguments only",
-    "declare the function IMMUTABLE if its result depends on its arguments only, not on tables, the time or the session,"
+    "declare the function IMMUTABLE if it depends on its arguments only, not on tables, the time or the session,"
     " or use refresh_mode => 'FULL'",
 )
 MATERIALIZED_VIEW = Gap(
