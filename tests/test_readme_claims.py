@@ -15,7 +15,7 @@ README = " ".join((ROOT / "README.md").read_text().split())
 WORLD = """
 CREATE TABLE r (id integer PRIMARY KEY, a integer, b integer, t text, f float8);
 CREATE AGGREGATE my_sum (integer) (sfunc = int4pl, stype = integer, initcond = '0');
-CREATE FUNCTION mine(integer) RETURNS integer LANGUAGE sql STABLE AS 'SELECT $1';
+CREATE FUNCTION mine(integer) RETURNS integer LANGUAGE sql STABLE AS 'SELECT max(id) FROM public.r';
 CREATE FUNCTION kept(integer, integer) RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT $2';
 CREATE AGGREGATE my_last (ORDER BY integer) (sfunc = kept, stype = integer);
 CREATE UNLOGGED TABLE lost (id integer);
@@ -57,7 +57,7 @@ FULL = {
     "`LIMIT` and `ARRAY(SELECT …)` without `ORDER BY`": "SELECT id FROM r LIMIT 3",
     "volatile functions": "SELECT random() AS x FROM r",
     "those that read the session": "SELECT current_user AS x FROM r",
-    "functions of yours that are not `IMMUTABLE`": "SELECT mine(b) AS x FROM r",
+    "functions of yours that are neither `IMMUTABLE`": "SELECT mine(b) AS x FROM r",
     "an aggregate that depends on the `ORDER BY` of a subquery": (
         "SELECT array_agg(id) FROM (SELECT id FROM r ORDER BY id) AS s"
     ),

@@ -34,8 +34,9 @@ VOLATILE_FUNCTION = Gap("PT201", "function {name} is volatile: the same rows wou
 STATEFUL_FUNCTION = Gap("PT202", "{name} depends on the time, the session or the catalog, not only on the rows read")
 NOT_IMMUTABLE = Gap(
     "PT203",
-    "user-defined function {name} is not IMMUTABLE",
-    "declare the function IMMUTABLE if its result depends on its arguments only, or use refresh_mode => 'FULL'",
+    "user-defined function {name} is not IMMUTABLE, and its body does not prove that it depends on its arguments only",
+    "declare the function IMMUTABLE if it depends on its arguments only, not on tables, the time or the session,"
+    " or use refresh_mode => 'FULL'",
 )
 MATERIALIZED_VIEW = Gap(
     "PT204",

@@ -26,6 +26,7 @@ from pgtrickle.query.analyse.analysis import (
     SourceRelation,
 )
 from pgtrickle.query.analyse.dependencies import reached
+from pgtrickle.query.analyse.function_bodies import FunctionBodies
 from pgtrickle.query.analyse.scratch_view import ScratchView, prefix, scratch
 from pgtrickle.query.syntax.positions import locate, locate_name, locate_second_statement, position
 
@@ -332,15 +333,19 @@ class _Reader:
     def _functions(self, facts: list[rule_facts.RuleFacts]) -> tuple[Function, ...]:
         for name in dict.fromkeys(name for fact in facts for name in fact.stateful):
             self._reasons.append(gaps.STATEFUL_FUNCTION.refuse(name, at=locate_name(self._sql, name.lower())))
+        called = self._called(*facts)
+        bodies = FunctionBodies(self._place, self._called, lambda each: functions.refusal(each, self._sql) is None)
+        for function in called:
+            self._refuse_ours(function.schema, function.name)
+            reason = functions.refusal(function, self._sql)
+            if reason is not None and not bodies.depend_on_arguments_only(function):
+                self._reasons.append(reason)
+        return called
+
+    def _called(self, *facts: rule_facts.RuleFacts) -> tuple[Function, ...]:
         parameters = {
             "functions": sorted({oid for fact in facts for oid in fact.functions}),
             "operators": sorted({oid for fact in facts for oid in fact.operators}),
             "first": FIRST_USER_OID,
         }
-        called = tuple(Function(*row) for row in self._place.rows(_FUNCTIONS, parameters))
-        for function in called:
-            self._refuse_ours(function.schema, function.name)
-            reason = functions.refusal(function, self._sql)
-            if reason is not None:
-                self._reasons.append(reason)
-        return called
+        return tuple(Function(*row) for row in self._place.rows(_FUNCTIONS, parameters))

@@ -88,10 +88,14 @@ class ScratchView:
 
     def define(self, sql: str, name: str = _NAME) -> int:
         """The oid of a temporary view of `sql`. Only one statement is accepted, whatever `sql` holds."""
-        with self.connection.cursor() as cursor:
-            statement = (prefix(name) + sql).encode(self.connection.info.encoding)
-            cursor.execute(statement, binary=True)  # binary: the extended protocol, which takes one statement
+        self.run_one(prefix(name) + sql)
         return int(self.rows("SELECT %s::pg_catalog.regclass::pg_catalog.oid", (f"pg_temp.{name}",))[0][0])
+
+    def run_one(self, statement: str) -> None:
+        """Runs a statement, which may hold text of others: only one is accepted."""
+        with self.connection.cursor() as cursor:
+            # binary: the extended protocol, which takes one statement
+            cursor.execute(statement.encode(self.connection.info.encoding), binary=True)
 
     def explain(self, name: str = _NAME) -> None:
         """Plans a read of a view defined here, which checks the role's privileges."""
