@@ -61,7 +61,7 @@ def gaining(database18: str, request: pytest.FixtureRequest, spark: SparkSession
             told.mover = stack.enter_context(moving(database18))
         for name in MEANT if told.mover is None else IN_WAL:
             query, told.queries[name] = MEANT[name]
-            mode = "AUTO" if name == "in_full" else "DIFFERENTIAL"
+            mode = "FULL" if name == "in_full" else "DIFFERENTIAL"
             told.trickle.create_stream_table(name, query, refresh_mode=mode)
             if told.mover is not None:
                 told.to_wal(name)

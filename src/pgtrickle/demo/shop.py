@@ -87,7 +87,7 @@ STREAMS: Final = (
     ),
     Stream(
         "top_products",
-        "window function: FULL only",
+        "window function over groups, in full",
         "FULL",
         10,
         "SELECT product, sum(quantity) AS sold, rank() OVER (ORDER BY sum(quantity) DESC) AS place"
