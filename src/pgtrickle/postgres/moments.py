@@ -40,14 +40,14 @@ def moment(function: str, prefix: str, argument: Column) -> CallState:
     sums = f"SELECT {n}::numeric AS n, round({first}, {scale}) AS s, round({second}, 2 * ({scale})) AS s2"
     spread = f"SELECT sums.n * sums.s2 - sums.s * sums.s AS spread FROM ({sums}) AS sums"
     variance = f"SELECT spread / ({n}::numeric * {others}) AS v FROM ({spread}) AS squares WHERE spread > 0"
-    found = _root(variance) if function in _ROOTS else variance
+    found = root(variance) if function in _ROOTS else variance
     result = f"coalesce(({found}), 0)"  # there is no row where all values are equal
     if special in totals:
         result = f"CASE WHEN {special} > 0 THEN 'NaN'::numeric ELSE {result} END"
     return summed(totals, f"CASE WHEN {n} > {least} THEN {result} END")
 
 
-def _root(variance: str) -> str:
+def root(variance: str) -> str:
     """The root with the digits of the variance. `sqrt` may have more of them: what it rounded up to a half must not be
     rounded up again."""
     rounded = f"SELECT v, scale(v) AS digits, round(sqrt(v), scale(v)) AS r FROM ({variance}) AS variance"
