@@ -9,11 +9,12 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import capture, refresh, start, ticks, tpch, wal
+from bench import capture, groups, refresh, start, ticks, tpch, wal
 from bench.harness import Figure, server
 
 BENCHMARKS = {
     "capture": capture.run,
+    "groups": groups.run,
     "refresh": refresh.run,
     "start": start.run,
     "ticks": ticks.run,
