@@ -36,6 +36,16 @@ TWICE = {
     "JOIN (SELECT k, count(*) AS n FROM s GROUP BY k) AS g ON g.k = t.k) "
     "SELECT id, v + n AS x FROM j UNION ALL SELECT id, max(v) FROM j GROUP BY id",
 }
+AGAIN = {
+    "listed": "SELECT k, string_agg(v::text, ',' ORDER BY v) AS s FROM r GROUP BY k",
+    "percentile": "SELECT k, percentile_cont(0.5) WITHIN GROUP (ORDER BY v) AS p FROM r GROUP BY k",
+    "mode": "SELECT k, mode() WITHIN GROUP (ORDER BY v) AS m FROM r GROUP BY k",
+    "of_users": "SELECT k, product(v) AS p FROM r GROUP BY k",
+    "first": "SELECT DISTINCT ON (k) k, v FROM r ORDER BY k, v DESC",
+    "looks": "SELECT n, count(*) AS rows FROM x GROUP BY n",
+    "looks_joined": "SELECT y.v, g.s FROM y JOIN (SELECT n, sum(v) AS s FROM x GROUP BY n) AS g ON g.n = y.n",
+    "looks_asked": "SELECT y.v, r.k, (SELECT max(x.v) FROM x WHERE x.n = y.n) AS m FROM y JOIN r ON r.k = y.v",
+}
 WINDOWS = (
     ("UPDATE t SET k = k + 1 WHERE id = 77", "UPDATE t SET k = NULL WHERE id = 78", "INSERT INTO t VALUES (-1, -1)"),
     ("INSERT INTO r VALUES (123, 1)", "DELETE FROM r WHERE k = 124"),
@@ -49,6 +59,24 @@ def test_a_changed_row_reads_its_keys(database18: str, spark: SparkSession) -> N
             trickle.create_stream_table(name, query, refresh_mode="DIFFERENTIAL")
         connection.execute("ANALYZE")
         assert max(rows_read(connection, trickle, EACH, WINDOWS)) < BOUND * len(EACH)
+
+
+def test_groups_are_computed_again_from_their_rows(database18: str, spark: SparkSession) -> None:
+    with db.open_session(database18) as connection, Trickle(database18, spark=spark) as trickle:
+        _fill(connection)
+        connection.execute("CREATE AGGREGATE product(int) (SFUNC = int4mul, STYPE = int, INITCOND = '1')")
+        for table in ("x", "y"):
+            connection.execute(db.statement(f"CREATE TABLE {table} (n numeric, v int)"))
+            rows = f"SELECT g % {KEYS}, g % {KEYS} FROM generate_series(1, {ROWS}) AS g"
+            connection.execute(db.statement(f"INSERT INTO {table} {rows}"))
+            connection.execute(db.statement(f"CREATE INDEX ON {table} (n)"))
+        connection.execute("CREATE INDEX ON y (v)")
+        for name, query in AGAIN.items():
+            trickle.create_stream_table(name, query, refresh_mode="DIFFERENTIAL")
+        connection.execute("ANALYZE")
+        changed = ["INSERT INTO y VALUES (77, 1)", "INSERT INTO r VALUES (123, 1)", "DELETE FROM r WHERE k = 124"]
+        windows = [[*changed, "DELETE FROM x WHERE n = 77", "INSERT INTO x VALUES (78.0, 1), (79.00, 2), (124, 9)"]]
+        assert max(rows_read(connection, trickle, AGAIN, windows)) < BOUND * len(AGAIN)
 
 
 def test_the_joins_of_a_with_query_are_read_once(database18: str, spark: SparkSession) -> None:

@@ -212,7 +212,7 @@ class FullLowering:
             relation = run_steps(weigh(self._select(node), node.names), steps)
             return Read(columns, 1000.0, relation, "a join evaluated by PostgreSQL", place=self._place(node)), ()
         null_safe = spark_keys(_null_safe(node.equalities), node.columns)
-        if node.equalities and not keys and not null_safe and all(column.type.has_one_look for column in node.columns):
+        if node.equalities and not keys and not null_safe:
             return self._asked(node, columns, steps), ()  # PostgreSQL can join by them, and Spark cannot
         left, right = self.evaluated(node.left), self.evaluated(node.right)
         joined = HashJoin(node.columns, max(left.rows, right.rows), left, right, keys, null_safe)
