@@ -22,8 +22,11 @@ from tests.refresh.random_looks import FOLDED, TABLES, VALUES, queries, statemen
 EXAMPLES = int(os.environ.get("PGTRICKLE_RANDOM_EXAMPLES", "6"))
 
 
+Story = tuple[str, list[str], list[str], list[list[str]]]
+
+
 @st.composite
-def stories(draw: st.DrawFn, folded: bool = False) -> tuple[str, list[str], list[str], list[list[str]]]:
+def stories(draw: st.DrawFn, *, folded: bool = False) -> Story:
     """The type of the keys, what is there at first, queries, and windows."""
     kind = "folded" if folded else draw(st.sampled_from(sorted(VALUES)))
     changes = statements(FOLDED if folded else VALUES[kind])
@@ -34,8 +37,15 @@ def stories(draw: st.DrawFn, folded: bool = False) -> tuple[str, list[str], list
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 @given(story=stories())
-def test_equals_postgres(story: tuple[str, list[str], list[str], list[list[str]]], database_of_looks: str) -> None:
+def test_equals_postgres(story: Story, database_of_looks: str) -> None:
     play(database_of_looks, *story)
+
+
+@pytest.mark.long
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+@given(story=stories(folded=True))
+def test_cases_that_a_collation_does_not_tell_apart(story: Story, database_with_icu: str) -> None:
+    play(database_with_icu, *story)
 
 
 def play(database: str, kind: str, before: list[str], asked: list[str], windows: list[list[str]]) -> None:
@@ -92,4 +102,14 @@ def _again(trickle: Trickle, name: str) -> None:
 @pytest.fixture(scope="module")
 def database_of_looks(server18: embedded.Server) -> Iterator[str]:
     with fresh_database(server18) as dsn:
+        yield dsn
+
+
+@pytest.fixture(scope="module")
+def database_with_icu(server15: embedded.Server) -> Iterator[str]:
+    with fresh_database(server15) as dsn:
+        with db.open_session(dsn) as connection:
+            connection.execute(
+                "CREATE COLLATION public.folded (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+            )
         yield dsn

@@ -57,7 +57,7 @@ ELSEWHERE = {
 @pytest.mark.parametrize(
     ("queries", "looks", "seven", "moved"),
     [
-        (QUERIES, {"ordered", "below", "firsts", "looks_united"}, "7", "1.000"),
+        (QUERIES, {"ordered", "below", "looks", "firsts", "looks_united"}, "7", "1.000"),
         (ELSEWHERE, {"grouped", "cubed"}, "2.500", "2.5"),
     ],
     ids=["of any shape", "in any place"],
