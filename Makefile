@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.done
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-WORKERS ?= 2
+WORKERS ?= 3
 LONG := PGTRICKLE_RANDOM_EXAMPLES=30 PGTRICKLE_SOAK_SECONDS=180 PGTRICKLE_DAG_SECONDS=60 PGTRICKLE_TPCH_WINDOWS=20
 FUZZ_MINUTES ?= 30
 UV_COMPILE = uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate

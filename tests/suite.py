@@ -1,8 +1,8 @@
-"""Which tests a run takes, in which order, and how two workers share them.
+"""Which tests a run takes, in which order, and how three workers share them.
 
 pytest                  what a newcomer runs: the same examples every time, PostgreSQL 16 where versions may differ
 pytest --long           everything: soaks, long random runs, every test on both versions, some on all (`servers.py`)
-pytest -n 2 --dist loadfile     two workers, each with servers and a Spark of its own (what `make test` does)
+pytest -n 3 --dist loadfile     three workers, each with servers and a Spark of its own (what `make test` does)
 """
 
 from __future__ import annotations
@@ -43,8 +43,12 @@ EVERY_VERSION = (
 
 HEAVY = (
     "tests/steps/test_spark.py",
-    "tests/tpch/test_tpch.py",
+    "tests/query/test_build.py",
     "tests/refresh/test_ticks.py",
+    "tests/refresh/test_groups.py",
+    "tests/tpch/test_tpch.py",
+    "tests/service/test_hung.py",
+    "tests/stories/test_correlated.py",
     "tests/service/test_capture.py",
     "tests/service/test_faults.py",
     "tests/service/test_life.py",
@@ -53,7 +57,7 @@ HEAVY = (
     "tests/refresh/test_random.py",
     "tests/refresh/test_many_tables.py",
     "tests/refresh/test_keyed_reads.py",
-    "tests/refresh/test_groups.py",
+    "tests/steps/test_random_subqueries.py",
     "tests/stories/test_capture.py",
     "tests/stories/test_lifecycle.py",
     "tests/refresh/test_large.py",

@@ -159,15 +159,13 @@ def _(node: exp.Column, row: Row) -> Value:
 
 
 @_value.register
-def _(node: exp.Anonymous, row: Row) -> Value:
-    if node.name != "current_setting":
-        raise NotInterpretedError(str(node))
-    return TIME[value_of(node.expressions[0], row)]
+def _(node: exp.Paren, row: Row) -> Value:
+    return value_of(node.this, row)
 
 
 @_value.register
-def _(node: exp.Paren, row: Row) -> Value:
-    return value_of(node.this, row)
+def _(node: exp.Collate, row: Row) -> Value:
+    return value_of(node.this, row)  # values are compared as by "C" anyway
 
 
 @_value.register
@@ -177,6 +175,8 @@ def _(node: exp.Cast, row: Row) -> Value:
 
 @_value.register
 def _(node: exp.Anonymous, row: Row) -> Value:
+    if node.name == "current_setting":
+        return TIME[value_of(node.expressions[0], row)]
     if node.name.upper() != "ROW":
         raise NotInterpretedError(f"{type(node).__name__}: {node}")
     return str([value_of(item, row) for item in node.expressions])  # only ever compared, as text

@@ -33,7 +33,7 @@ def test_the_demo_shows_every_mode_and_means_it(database18: str) -> None:
         for stream in shop.STREAMS:
             with connection.transaction():
                 compiled = compile_query(connection, stream.query)
-            assert (compiled.tree is None) == (stream.mode == "FULL"), stream.name
+            assert stream.mode == "FULL" or compiled.tree is not None, stream.name
 
 
 def test_writers_commit_roll_back_and_hold_transactions_open(database18: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -210,3 +210,24 @@ def test_rows_of_a_window_are_looked_up_by_an_index(followed: Followed) -> None:
     for change in ("UPDATE u SET id = id + 1", "DELETE FROM t WHERE id = 3", "UPDATE t SET name = 'n2' WHERE id = 4"):
         followed.after(change)
         followed.check()
+
+
+def test_verify_takes_ties_as_a_refresh_does(followed: Followed) -> None:
+    """PostgreSQL takes rows that tie as they come, so that its own answer changes without a change of the rows."""
+
+    def told() -> tuple[bool, int, str]:
+        (found,) = followed.trickle.verify("followed")
+        return found.equal, found.missing, found.compared_with
+
+    followed.run("CREATE TABLE e (k int, v text)", "INSERT INTO e VALUES (1, 'c'), (1, 'b'), (1, 'a')")
+    followed.create("SELECT v, row_number() OVER (ORDER BY k) AS n FROM e")
+    ties = "its snapshot; rows tie in the order of a window function"
+    assert told() == (True, 0, ties)
+    followed.run("INSERT INTO e VALUES (1, 'A')", "DELETE FROM e WHERE v = 'b'")
+    assert told() == (True, 0, ties), "as the rows were"
+    assert len(followed.after()) == 3
+    followed.run("UPDATE followed SET n = 7 WHERE v = 'c'")
+    equal, missing, compared_with = told()
+    assert not equal
+    assert missing > 0
+    assert compared_with == "its snapshot"

@@ -76,6 +76,7 @@ from pgtrickle.postgres.turned import rows_that_turn, turned
 from pgtrickle.postgres.weighted import GroupStep, Step, chain, join, join_each, negated, rename, run_steps, weigh
 from pgtrickle.postgres.wire import WEIGHT
 from pgtrickle.query import render
+from pgtrickle.query.clock import values_in
 from pgtrickle.query.operators import (
     Aggregate,
     Constant,
@@ -184,8 +185,8 @@ class _DeltaLowering:
                     for below in _stateful_deltas(node.delta):
                         self._land(below)
                     self.stages.append(KeepFirst(number, top))
-                case Recursive() as recursion:
-                    self._land_recursion(number, recursion)
+                case Recursive() as recursive:
+                    self._land_recursion(number, recursive)
                 case _:
                     raise TypeError(f"no state of {type(node.kept).__name__}")
         return number
@@ -236,7 +237,8 @@ class _DeltaLowering:
     def _merged(self, node: StatefulDelta, steps: tuple[Step, ...], part: WindowPart) -> Flow:
         """What the stage of a node with state left: its delta of the whole window, and of no less."""
         kept = node.kept
-        if self.changed.divides((table.oid for table in tables(kept)), part):
+        reads = (*(table.oid for table in tables(kept)), *(value.number for value in values_in(kept)))
+        if self.changed.divides(reads, part):
             raise Inseparable
         number = self._land(node)
         columns = steps[-1].columns if steps else node.columns

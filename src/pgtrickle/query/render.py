@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from pgtrickle.model import Column, quote
-from pgtrickle.query.looks import call_sql, shown_keys
+from pgtrickle.query.looks import call_sql, look, shown_keys
 from pgtrickle.query.operators import (
     Aggregate,
     Constant,
@@ -163,7 +163,7 @@ def _all_columns(operator: Window) -> list[str]:
 def _sortable(column: Column) -> str:
     """Not each type has an order, and equal values may differ in their text: 1.0 and 1.00."""
     name = quote(column.name)
-    return name if column.type.has_one_look else f'{name}::text COLLATE "C"'
+    return name if column.type.has_one_look else look(name, column.type)
 
 
 def _recursion(operator: Recursive, leaf: Leaf) -> str:

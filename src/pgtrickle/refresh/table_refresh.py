@@ -60,7 +60,7 @@ _MANY_CHANGES = 1000
 CHANGED = "the definition of a source changed"
 KEPT_OTHERWISE = "this version of pgtrickle keeps its state in another way"
 NOT_AT_HAND = "a stream table that it reads is not captured by triggers alone"
-INSEPARABLE = "an aggregate over what changed before and after the snapshot is in the way of a differential refresh"
+INSEPARABLE = "what keeps state over changes before and after the snapshot is in the way of a differential refresh"
 
 
 @dataclass(slots=True)

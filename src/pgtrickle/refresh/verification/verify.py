@@ -46,6 +46,7 @@ from pgtrickle.refresh.outcome import Stop
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.refresh.verification.comparison import Differences, Share, compare
 from pgtrickle.refresh.verification.earlier_state import as_they_were
+from pgtrickle.refresh.verification.ties import compared_again
 from pgtrickle.refresh.window import Window, at_snapshot, await_decoder, opened
 
 AT_ITS_SNAPSHOT: Final = "its snapshot"
@@ -170,13 +171,23 @@ def _at_its_snapshot(
         reader.execute("SELECT set_config('statement_timeout', %s, true)", (f"{round(timeout_s * 1000)}ms",))
         changed = _changed(connections, stream, window)
         if not changed:
-            return _answer(stream, _evaluated(reader, stream, meant, share), AT_ITS_SNAPSHOT)
+            found = _evaluated(reader, stream, meant, share)
+            return _with_ties(connections, stream, window, changed, found)
         analysis = analyze(reader, meant.text, search_path=meant.search_path, settings=stream.settings)
         try:
             view = as_they_were(reader, analysis, window, changed)
         except NotCopied as problem:
             raise _UnknownThen(str(problem)) from problem
-        return _answer(stream, compare(reader, stream, view, share), AT_ITS_SNAPSHOT)
+        return _with_ties(connections, stream, window, changed, compare(reader, stream, view, share))
+
+
+def _with_ties(
+    connections: Connections, stream: StreamTable, window: Window, changed: frozenset[int], found: Differences
+) -> Verification:
+    """The answer; if the query leaves open which rows come first, it is asked again with ties in our order."""
+    found, why = compared_again(connections, stream, window, changed, found)
+    compared_with = AT_ITS_SNAPSHOT if why is None else f"{AT_ITS_SNAPSHOT}; rows tie in the order of {why}"
+    return _answer(stream, found, compared_with)
 
 
 def _after_refresh(
