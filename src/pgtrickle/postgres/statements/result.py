@@ -15,9 +15,11 @@ from typing import TypeAlias
 
 from pgtrickle.model import Column, quote
 from pgtrickle.postgres.row_image import by_image, image
+from pgtrickle.postgres.statements.at_once import AtOnce, Part
 from pgtrickle.postgres.statements.script import (
     Expected,
     Problem,
+    Require,
     Run,
     Scratch,
     Script,
@@ -57,16 +59,44 @@ def apply_delta(
 ) -> Script:
     """Applies weighted rows; `columns` are their names, in the order of the storage's."""
     delta = _Delta(storage, tuple(column.name for column in columns), scratch.table("apply"), scratch.table("pairs"))
-    consolidated = temporary(delta.table, by_image(relation, columns))
+    consolidated = (
+        temporary(delta.table, by_image(relation, columns)),
+        Run(
+            f"ANALYZE {delta.table} ({WEIGHT})"
+        ),  # else PostgreSQL takes it for large, and reads the whole stream table
+    )
     if key is None or len(key) == len(columns):
-        return (consolidated, delta.delete(), delta.insert(), *drop(delta.table))
+        return (*consolidated, delta.delete(), delta.insert(), *drop(delta.table))
     return (
-        consolidated,
+        *consolidated,
         *delta.take_pairs(key),
         delta.delete(),
         delta.update(key),
         delta.insert(),
         *drop(delta.table, delta.pairs),
+    )
+
+
+def apply_at_once(
+    storage: Storage, relation: str, columns: tuple[Column, ...], scratch: Scratch, *, are_unlike: bool
+) -> AtOnce:
+    """The same as parts of one statement, for a table whose rows are deleted and inserted. The first is done with
+    before the other begins, since a row that comes may have the unique key of one that goes. `are_unlike`: no two of
+    the rows of either weight are alike, and none is of both."""
+    names = tuple(column.name for column in columns)
+    delta = _Delta(storage, names, scratch.table("apply"), scratch.table("pairs"))
+    gone, came = scratch.table("deleted"), scratch.table("inserted")
+    delete = delta.delete()
+    assert delete.expected is not None
+    problem = delete.expected.problem
+    told = Problem(f"{problem.message}, and not all are there", problem.code, problem.hint)
+    return AtOnce(
+        (
+            Part(delta.table, relation if are_unlike else by_image(relation, columns)),
+            Part(gone, f"{delete.sql} RETURNING 1", writes=True),
+            Part(came, f"{delta.insert().sql} AND (SELECT count(*) FROM {gone}) >= 0", writes=True),
+        ),
+        (Require(f"(SELECT count(*) FROM {gone}) = ({delete.expected.rows})", told),),
     )
 
 

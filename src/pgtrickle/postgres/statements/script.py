@@ -48,12 +48,23 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
+class Filled:
+    """What a statement does to a temporary table: puts the rows of a query into it, beside those that are there, or,
+    with `instead`, leaves these alone in it; without a query, none."""
+
+    table: str
+    query: str | None = None
+    instead: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """One statement. The number of rows that it changes is added to the `counts` of these names."""
 
     sql: str
     counts: tuple[str, ...] = ()
     expected: Expected | None = None
+    filled: Filled | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +135,29 @@ Script: TypeAlias = tuple[Command, ...]
 
 def temporary(table: str, query: str) -> Run:
     """A temporary table of a query's rows."""
-    return Run(f"CREATE TEMPORARY TABLE {table} ON COMMIT DROP AS {query}")
+    return Run(f"CREATE TEMPORARY TABLE {table} ON COMMIT DROP AS {query}", filled=Filled(table, query))
 
 
 def empty_temporary(table: str, columns: Sequence[Column]) -> Run:
     """A temporary table without rows."""
     definitions = ", ".join(definition(column) for column in columns)
-    return Run(f"CREATE TEMPORARY TABLE {table} ({definitions}) ON COMMIT DROP")
+    return Run(f"CREATE TEMPORARY TABLE {table} ({definitions}) ON COMMIT DROP", filled=Filled(table))
+
+
+def added(table: str, query: str) -> Run:
+    """The rows of a query, into a temporary table that is there."""
+    return Run(f"INSERT INTO {table} {query}", filled=Filled(table, query))
+
+
+def without(table: str, alias: str, others: str, condition: str) -> Run:
+    """A temporary table, without the rows for which there are others that meet a condition."""
+    left = f"SELECT * FROM {table} AS {alias} WHERE NOT EXISTS (SELECT FROM {others} WHERE {condition})"
+    return Run(f"DELETE FROM {table} AS {alias} USING {others} WHERE {condition}", filled=Filled(table, left, True))
+
+
+def emptied(table: str) -> Run:
+    """A temporary table, without its rows."""
+    return Run(f"TRUNCATE {table}", filled=Filled(table))
 
 
 def drop(*tables: str) -> Script:

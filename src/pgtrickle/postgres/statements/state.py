@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from pgtrickle.model import BIGINT, Column, quote
 from pgtrickle.postgres import aggregate as sql
+from pgtrickle.postgres.statements.at_once import AtOnce, Part
 from pgtrickle.postgres.statements.script import (
     FromTables,
     Problem,
@@ -53,14 +54,32 @@ def changes(scratch: Scratch) -> str:
 
 def rebuild(state: StateTable, landed: str) -> Script:
     """Replaces the state by that of the landed contributions, or input rows where the aggregate is not additive."""
-    names = ", ".join(["h", *(quote(column.name) for column in sql.state_columns(state.aggregate))])
     whole = sql.combined if sql.is_additive(state.aggregate) else sql.whole_partials
+    columns = stored_columns(state)
+    names = ", ".join(quote(column.name) for column in columns)
     rows = f"SELECT {names} FROM ({whole(state.aggregate, landed, state.hashable)}) AS groups"
     return (
         Run(f"TRUNCATE {state.name}"),
         Run(f"INSERT INTO {state.name} ({names}) {rows}"),
         Run(f"ANALYZE {state.name}"),
     )
+
+
+def of_groups(state: StateTable, contributed: str) -> str:
+    """The rows of the state where each group has one contribution, and all have weight one; in the table's order."""
+    names = ", ".join(quote(column.name) for column in stored_columns(state))
+    return f"SELECT {names} FROM ({sql.alone(state.aggregate, contributed, state.hashable)}) AS groups"
+
+
+def stored_columns(state: StateTable) -> tuple[Column, ...]:
+    """All columns of the table, in their order."""
+    return (Column("h", BIGINT), *sql.state_columns(state.aggregate))
+
+
+def is_unusual(state: StateTable) -> str:
+    """SQL that says whether the state has to be built again from contributions that are not plain."""
+    condition = sql.unusual(state.aggregate)
+    return "false" if condition is None else f"EXISTS (SELECT FROM {state.name} WHERE {condition})"
 
 
 def merge(state: StateTable, scratch: Scratch, landed: str, below: str | None, source: render.Leaf) -> StateMerge:
@@ -83,7 +102,70 @@ def merge(state: StateTable, scratch: Scratch, landed: str, below: str | None, s
         *_recompute(state, scratch, below, source),
         temporary(_out(scratch), sql.output_changes(aggregate, merged)),
     )
-    return StateMerge(compute, _write_back(state, merged))
+    return StateMerge(compute, _written_back(state, merged))
+
+
+def merge_at_once(state: StateTable, scratch: Scratch, landed: str, below: str | None, source: render.Leaf) -> AtOnce:
+    """The same as parts of one statement, all of which read the state as it was."""
+    aggregate = state.aggregate
+    delta, merged, found = scratch.table("delta"), _merged(scratch), scratch.table("found")
+    parts = [Part(delta, sql.combined(aggregate, landed, state.hashable))]
+    checks = [
+        Require(
+            f"NOT EXISTS (SELECT FROM {merged} WHERE n < 0)",
+            wrong(f"the state {state.name} has fewer rows in a group than were deleted from it"),
+        )
+    ]
+    if sql.may_recompute(aggregate):
+        parts.append(Part(found, sql.merge(aggregate, delta, state.name)))
+        parts += _recomputed_at_once(state, scratch, found, below, source)
+        same = f"(SELECT count(*) FROM {found}) = (SELECT count(*) FROM {merged})"
+        checks.append(Require(same, wrong(f"the groups of {state.name} do not have as many rows as their source says")))
+    else:
+        parts.append(Part(merged, sql.merge(aggregate, delta, state.name)))
+    parts.append(Part(_out(scratch), sql.output_changes(aggregate, merged)))
+    written = zip(("gone", "stayed", "came"), _written_back(state, merged), strict=True)
+    parts += [Part(scratch.table(what), run.sql, writes=True) for what, run in written]
+    return AtOnce(tuple(parts), tuple(checks))
+
+
+def _recomputed_at_once(
+    state: StateTable, scratch: Scratch, found: str, below: str | None, source: render.Leaf
+) -> list[Part]:
+    """The merged groups, of which the marked ones are computed from their rows: that part of the statement is not begun
+    where there are none, nor the comparison of NULLs where there are none of these."""
+    aggregate = state.aggregate
+    marked, wanted, again = scratch.table("marked"), scratch.table("wanted"), scratch.table("again")
+    rows = weigh(render.select(aggregate.input, leaf=source), aggregate.input.names)
+    rows = rows if below is None else from_state(aggregate.input, below)
+    keys = ", ".join(quote(key) for key in aggregate.keys)
+    some_null = f"EXISTS (SELECT FROM {marked} AS k WHERE NOT ({_whole_keys(state, 'k')}))"
+
+    def ifs(query: str, condition: str) -> str:
+        return f"SELECT * FROM ({query}) AS groups WHERE (SELECT {condition})"
+
+    plain = _regrouped(state, wanted, rows, nulls=False)
+    some = f"EXISTS (SELECT FROM {marked})"
+    found_again = ifs(plain, some)
+    if aggregate.keys:
+        with_nulls = ifs(_regrouped(state, wanted, rows, nulls=True), some_null)
+        found_again = f"{ifs(plain, f'{some} AND NOT {some_null}')} UNION ALL {with_nulls}"
+    partials = [quote(column.name) for column in sql.state_columns(aggregate) if column.name not in aggregate.keys]
+    shown = [quote(key) for key in aggregate.keys]
+    kept = [quote(f"old_{column.name}") for column in sql.state_columns(aggregate)]
+    taken = ", ".join(["m.h", "m.sid", *(f"m.{name}" for name in kept), *(f"a.{name}" for name in (*shown, *partials))])
+    stay = ", ".join(["h", "sid", *kept, *shown, *partials])
+    same = f"a.h = m.h AND {sql.same_keys(aggregate.keys, 'a', 'm')} AND a.n = m.n"
+    return [
+        Part(marked, f"SELECT * FROM {found} WHERE {_to_recompute(state)}"),
+        *([Part(wanted, f"SELECT {keys} FROM {marked}")] if aggregate.keys else []),
+        Part(again, found_again),
+        Part(
+            _merged(scratch),
+            f"SELECT {stay} FROM {found} WHERE NOT ({_to_recompute(state)}) "
+            f"UNION ALL SELECT {taken} FROM {marked} AS m JOIN {again} AS a ON {same}",
+        ),
+    ]
 
 
 def merged_rows(state: StateTable, scratch: Scratch) -> str:
@@ -155,7 +237,7 @@ def _take_over(state: StateTable, scratch: Scratch) -> Script:
     )
 
 
-def _write_back(state: StateTable, merged: str) -> Script:
+def _written_back(state: StateTable, merged: str) -> tuple[Run, Run, Run]:
     names = [quote(column.name) for column in sql.state_columns(state.aggregate)]
     gone, at_row = _gone(state), f"{merged} AS m WHERE s.h = m.h AND s.ctid = m.sid"
     assignments = ", ".join(f"{name} = m.{name}" for name in names)
