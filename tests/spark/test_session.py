@@ -204,7 +204,7 @@ def test_no_java_at_all_is_a_clear_error(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(EnvironmentProblem, match="JAVA_HOME has Java 8") as caught:
         java.find()
     assert caught.value.code == "PT510"
-    assert "pgtrickle[embedded]" in (caught.value.hint or "")
+    assert "pgtrickle[java]" in (caught.value.hint or "")
 
 
 def test_the_shim_drops_only_what_java_cannot_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

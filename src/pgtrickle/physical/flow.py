@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from pgtrickle.model import Column, Table
 from pgtrickle.postgres.weighted import Step
+from pgtrickle.query.continued_windows import Extent
 from pgtrickle.query.operators import Aggregate, Recursive, TopK, Window
 
 
@@ -90,23 +91,27 @@ class Merged(Flow):
 class Lookup(Flow):
     """What PostgreSQL makes of the rows of `input`, at the snapshot: they may go in batches, and come back joined.
 
-    `whole`: all rows go as one batch, since what one row changes depends on the others.
+    `whole`: all rows go as one batch, since what one row changes depends on the others: on those that are alike in the
+    columns `apart`, if there are some.
     """
 
     input: Flow
     relation: str
     what: str
     whole: bool = False
+    apart: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class JointLookup(Flow):
     """What one query makes of several deltas, at the snapshot. Nothing comes of it if the first has no rows. `cancels`:
-    rows that are alike are to be added up there, since many cancel out."""
+    rows that are alike are to be added up there, since many cancel out. `apart`: the columns of each, in which those
+    rows are alike that must be sent together; none, if all must be."""
 
     flows: tuple[Flow, ...]
     relation: str
     cancels: bool = False
+    apart: tuple[tuple[str, ...], ...] = ()
 
 
 def input_name(position: int) -> str:
@@ -121,12 +126,33 @@ def from_input(position: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HashJoin(Flow):
-    """Spark's own equi-join of two flows on columns both engines compare alike; by `null_safe` NULL finds NULL."""
+    """Spark's own equi-join of two flows on columns both engines compare alike; by `null_safe` NULL finds NULL. `sign`
+    is −1 where the pairs are taken away."""
 
     left: Flow
     right: Flow
     keys: tuple[tuple[str, str], ...]
     null_safe: tuple[tuple[str, str], ...] = ()
+    sign: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSql:
+    """What Spark makes of weighted rows: of those that meet all of `where`, or of each group of them that are alike in
+    the first `keys` outputs, a row of `outputs`, in the form in which columns travel, and a weight."""
+
+    where: tuple[str, ...]
+    outputs: tuple[str, ...]
+    weight: str
+    keys: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Native(Flow):
+    """What Spark itself makes of rows that it has: the same as PostgreSQL, if it were `asked`, or nothing."""
+
+    asked: Lookup
+    sql: SparkSql
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +165,32 @@ class Concat(Flow):
 def inputs(flow: Flow) -> tuple[Flow, ...]:
     """The flows that it is made of."""
     match flow:
-        case Lookup(input=source):
+        case Lookup(input=source) | Native(asked=Lookup(input=source)):
             return (source,)
         case HashJoin(left=left, right=right):
             return (left, right)
         case Concat(flows=flows) | JointLookup(flows=flows):
             return flows
     return ()
+
+
+def is_native(flow: Flow) -> bool:
+    """Whether Spark evaluates something of it."""
+    return isinstance(flow, Native) or any(map(is_native, inputs(flow)))
+
+
+def asked(flow: Flow) -> Flow:
+    """The same flow, with PostgreSQL asked for all that Spark would evaluate."""
+    match flow:
+        case Native():
+            return asked(flow.asked)
+        case Lookup(input=source):
+            return replace(flow, input=asked(source))
+        case HashJoin(left=left, right=right):
+            return replace(flow, left=asked(left), right=asked(right))
+        case Concat(flows=flows) | JointLookup(flows=flows):
+            return replace(flow, flows=tuple(map(asked, flows)))
+    return flow
 
 
 def parts(flow: Flow) -> tuple[Flow, ...]:
@@ -175,13 +220,17 @@ def uses(flows: Iterable[Flow]) -> Counter[Flow]:
 class LandAggregate:
     """Stage: rows land in PostgreSQL and, after `steps`, go into the aggregate's state.
 
-    They are contributions to its groups, or, in a full refresh of what is not additive, its input's rows.
+    They are contributions to its groups, or, in a full refresh of what is not additive, its input's rows. `careful`:
+    the same for more, done if the state turns out to have numbers that are not finite. `grouped`: there is one row a
+    group, so that nothing is to be added up.
     """
 
     number: int
     aggregate: Aggregate
     input: Flow
     steps: tuple[Step, ...] = ()
+    careful: LandAggregate | None = None
+    grouped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,12 +244,13 @@ class KeepFirst:
 @dataclass(frozen=True, slots=True)
 class LandWindow:
     """Stage: rows of a window's input land in PostgreSQL and, after `steps`, go into its state: the partitions that
-    they touch are computed again there."""
+    they touch, or an `extent` of them, are computed again there."""
 
     number: int
     window: Window
     input: Flow
     steps: tuple[Step, ...] = ()
+    extent: Extent = Extent.WHOLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,11 +288,14 @@ Stage = Landing | KeepFirst | KeepRecursion | ReadResult
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How one operand of a join is read, and why; shown by `explain`."""
+    """How one operand of a join is read, and why; shown by `explain`. `missing` is the statement that makes an index
+    by which it would be read for less; `doctor` collects these."""
 
     tables: tuple[Table, ...]
     method: str
     reason: str
+    missing: str | None = None
+    estimate: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from pgtrickle.model import quote
-from pgtrickle.physical.flow import Concat, Flow, HashJoin, JointLookup, Lookup, Merged, Read, input_name, inputs
+from pgtrickle.physical.flow import (
+    Concat,
+    Flow,
+    HashJoin,
+    JointLookup,
+    Lookup,
+    Merged,
+    Native,
+    Read,
+    input_name,
+    inputs,
+)
 from pgtrickle.postgres.row_image import by_image
 from pgtrickle.postgres.wire import WEIGHT, receive
 
@@ -64,7 +75,7 @@ def _own(flow: Flow, names: Relations) -> str:
     match flow:
         case Read(relation=relation) | Merged(relation=relation):
             return _typed(flow, relation)
-        case Lookup(relation=relation):
+        case Lookup(relation=relation) | Native(asked=Lookup(relation=relation)):
             return _over_inputs(flow, names, _if_any(flow, relation))
         case JointLookup(relation=relation, cancels=cancels):
             net = by_image(_typed(flow, relation), flow.columns) if cancels else relation
@@ -110,5 +121,5 @@ def hash_join(flow: HashJoin) -> str:
     outputs = [f"{sides[column.name]}.{quote(column.name)}" for column in flow.columns]
     on = [f"l.{quote(left)} = r.{quote(right)}" for left, right in flow.keys]
     on += [f"l.{quote(left)} IS NOT DISTINCT FROM r.{quote(right)}" for left, right in flow.null_safe]
-    selected = ", ".join([*outputs, f"l.{WEIGHT} * r.{WEIGHT} AS {WEIGHT}"])
+    selected = ", ".join([*outputs, f"{flow.sign} * l.{WEIGHT} * r.{WEIGHT} AS {WEIGHT}"])
     return f"SELECT {selected} FROM {input_name(1)} AS l JOIN {input_name(2)} AS r ON {' AND '.join(on) or 'true'}"

@@ -19,10 +19,14 @@ from pgtrickle.physical.flow import (
     LandWindow,
     Lookup,
     Merged,
+    Native,
     Physical,
     Read,
     ReadResult,
+    SparkSql,
 )
+from pgtrickle.query.continued_windows import Extent
+from pgtrickle.query.operators import FirstPlaces
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +43,15 @@ class Measured:
 Actual = Mapping[Flow, Measured]
 
 
-def physical_text(physical: Physical, flows: Actual = MappingProxyType({}), stages: Sequence[Measured] = ()) -> str:
+def physical_text(
+    physical: Physical,
+    flows: Actual = MappingProxyType({}),
+    stages: Sequence[Measured] = (),
+    *,
+    estimated: bool = True,
+) -> str:
     """Stages in order, each with its flow, then how each table is read and why; with what was measured of them."""
-    return "\n".join([*_stages(physical, flows, stages), *_choices(physical)])
+    return "\n".join([*_stages(physical, flows, stages), *_choices(physical, estimated=estimated)])
 
 
 def _stages(physical: Physical, actual: Actual, measured: Sequence[Measured]) -> Iterator[str]:
@@ -52,9 +62,8 @@ def _stages(physical: Physical, actual: Actual, measured: Sequence[Measured]) ->
             case LandAggregate(number=number, input=flow):
                 yield f"{position}. land contributions to the groups of aggregate {number}{done}"
                 yield from _flow(flow, 1, actual, told)
-            case LandWindow(number=number, window=window, input=flow):
-                which = "the partitions" if window.keys else "all rows, which are one partition,"
-                yield f"{position}. land rows, and compute {which} of window {number} again{done}"
+            case LandWindow(number=number, input=flow):
+                yield f"{position}. land rows, and compute {_extent(step)}{done}"
                 yield from _flow(flow, 1, actual, told)
             case KeepFirst(number=number):
                 yield f"{position}. read the first rows {number}, and compare them with those kept{done}"
@@ -69,6 +78,20 @@ def _stages(physical: Physical, actual: Actual, measured: Sequence[Measured]) ->
                 yield from _flow(flow, 1, actual, told)
             case ReadResult(aggregate=number):
                 yield f"{position}. take the result from aggregate {number}{done}"
+
+
+def _extent(stage: LandWindow) -> str:
+    """What of a window is computed again."""
+    window, number = stage.window, stage.number
+    match stage.extent, window.first:
+        case Extent.FIRST_PLACES, FirstPlaces(last=last):
+            whose = "each partition" if window.keys else "all rows"
+            return f"the first {last} places of {whose} of window {number} again"
+        case Extent.FROM_CHANGE, _:
+            on = "in each partition from the first changed row on" if window.keys else "from the first changed row on"
+            return f"window {number} again, {on}"
+    which = "the partitions" if window.keys else "all rows, which are one partition,"
+    return f"{which} of window {number} again"
 
 
 def _flow(flow: Flow, depth: int, actual: Actual, told: set[Flow]) -> Iterator[str]:
@@ -88,6 +111,9 @@ def _flow(flow: Flow, depth: int, actual: Actual, told: set[Flow]) -> Iterator[s
         case Lookup(input=source, what=what):
             yield f"{pad}lookup {what} ({rows})"
             yield from _flow(source, depth + 1, actual, told)
+        case Native(asked=Lookup(input=source), sql=sql):
+            yield f"{pad}{_by_spark(sql)} on Spark ({rows})"
+            yield from _flow(source, depth + 1, actual, told)
         case JointLookup(flows=flows):
             yield f"{pad}send in one query ({rows})"
             for part in flows:
@@ -102,6 +128,11 @@ def _flow(flow: Flow, depth: int, actual: Actual, told: set[Flow]) -> Iterator[s
                 yield from _flow(part, depth + 1, actual, told)
 
 
-def _choices(physical: Physical) -> Iterator[str]:
+def _by_spark(sql: SparkSql) -> str:
+    return " and ".join(["filter"] * bool(sql.where) + ["expressions" if sql.keys is None else "groups"])
+
+
+def _choices(physical: Physical, *, estimated: bool) -> Iterator[str]:
     for choice in physical.choices:
-        yield f"{choice.method} {', '.join(map(str, choice.tables))}: {choice.reason}"
+        estimate = f"; {choice.estimate}" if choice.estimate and estimated else ""
+        yield f"{choice.method} {', '.join(map(str, choice.tables))}: {choice.reason}{estimate}"

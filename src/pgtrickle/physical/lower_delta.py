@@ -67,7 +67,15 @@ from pgtrickle.physical.join_path import (
     repeated,
 )
 from pgtrickle.physical.lookup_order import AT_ONCE, join_from_keys
-from pgtrickle.physical.lower_full import FullLowering, concat, evaluate_steps, numbered, residual, spark_keys
+from pgtrickle.physical.lower_full import (
+    FullLowering,
+    concat,
+    evaluate_steps,
+    null_safe,
+    numbered,
+    residual,
+    spark_keys,
+)
 from pgtrickle.physical.operands import Operands, at_hand, held, scans, table_names, tables, weighed
 from pgtrickle.physical.table_facts import SMALL_CHANGES, TableFactsMap, read_cost
 from pgtrickle.physical.window_parts import Changed, Inseparable, WindowPart, WindowPoint, end_of, version_gap
@@ -77,6 +85,7 @@ from pgtrickle.postgres.weighted import GroupStep, Step, chain, join, join_each,
 from pgtrickle.postgres.wire import WEIGHT
 from pgtrickle.query import render
 from pgtrickle.query.clock import values_in
+from pgtrickle.query.continued_windows import extent
 from pgtrickle.query.operators import (
     Aggregate,
     Constant,
@@ -180,7 +189,7 @@ class _DeltaLowering:
                     flow = self._flow(node.delta, (GroupStep.of(aggregate),))
                     self.stages.append(LandAggregate(number, aggregate, flow))
                 case Window() as window:
-                    self.stages.append(LandWindow(number, window, self._flow(node.delta, ())))
+                    self.stages.append(LandWindow(number, window, self._flow(node.delta, ()), (), extent(window)))
                 case TopK() as top:
                     for below in _stateful_deltas(node.delta):
                         self._land(below)
@@ -337,7 +346,8 @@ class _DeltaLowering:
             joined = run_steps(matching.probe(node, from_input(1), right), steps)
             return Lookup(columns, flow.rows, flow, joined, table_names(side.operator))
         joined = run_steps(matching.probe(node, from_input(1), right, own.as_input(2), own.sign), steps)
-        return JointLookup(columns, flow.rows, (flow, own.flow), joined)
+        apart = divided_by(node, [(flow, True), (own.flow, False)])
+        return JointLookup(columns, flow.rows, (flow, own.flow), joined, apart=apart)
 
     def _rematch(self, node: Rematch, steps: tuple[Step, ...], part: WindowPart) -> Flow:
         """What a delta of the right side changes for the rows of the left side that it matches."""
@@ -355,9 +365,13 @@ class _DeltaLowering:
         joined = matching.rematch(node.join, lefts, weighed(right, leaf), from_input(1), lacking)
         columns = steps[-1].columns if steps else node.columns
         relation = run_steps(joined, steps)
+        sides = [(each, own is not None and place == 1) for place, each in enumerate(sent)]
+        apart = divided_by(node.join, sides) if keys else ()
         if len(sent) > 1:
-            return JointLookup(columns, flow.rows, tuple(sent), relation)
-        return Lookup(columns, flow.rows, flow, relation, table_names(node.join), whole=True)
+            return JointLookup(columns, flow.rows, tuple(sent), relation, apart=apart)
+        return Lookup(
+            columns, flow.rows, flow, relation, table_names(node.join), whole=True, apart=apart[0] if apart else ()
+        )
 
     def _turned(self, node: Turned, steps: tuple[Step, ...], part: WindowPart) -> Flow:
         """The rows that the clock changes, found by what they are compared with, of the version that is asked for."""
@@ -459,11 +473,25 @@ class _DeltaLowering:
         return Lookup(columns, rows, flow, run_steps(joined, steps), what)
 
     def _pair(self, left: Flow, own: _Correction, operand: Operator, on: On, steps: tuple[Step, ...]) -> Flow:
-        """ΔX ⋈ Δside, by PostgreSQL, which evaluates the condition."""
+        """ΔX ⋈ Δside: by Spark, where it compares the keys as PostgreSQL does, so that tasks share the work."""
+        both = left.columns + operand.columns
+        keys = spark_keys(on.equalities, both)
+        if keys:
+            joined = HashJoin(both, left.rows, left, evaluate_steps(own.flow, own.steps), keys, sign=own.sign)
+            return evaluate_steps(joined, (*residual(on.condition, both, keys, on.equalities), *steps))
         names = [column.name for column in left.columns]
-        joined = join(from_input(1), names, own.as_input(2), operand.names, on.condition, own.sign)
-        columns = steps[-1].columns if steps else left.columns + operand.columns
-        return JointLookup(columns, left.rows, (left, own.flow), run_steps(joined, steps))
+        columns = steps[-1].columns if steps else both
+        relation = join(from_input(1), names, own.as_input(2), operand.names, on.condition, own.sign)
+        return JointLookup(columns, left.rows, (left, own.flow), run_steps(relation, steps))
+
+
+def divided_by(join: LeftJoin | Match, sides: Sequence[tuple[Flow, bool]]) -> tuple[tuple[str, ...], ...]:
+    """The columns of flows, each of the left side or not, in which rows that match are alike; () if there are none."""
+    equalities = (*join.equalities, *null_safe(join.equalities))
+    keys = spark_keys(equalities, (*join.left.columns, *join.right.columns))
+    found = tuple(tuple(pair[0 if is_left else 1] for pair in keys) for _, is_left in sides)
+    known = ({column.name for column in flow.columns} for flow, _ in sides)
+    return found if keys and all(names.issuperset(wanted) for names, wanted in zip(known, found, strict=True)) else ()
 
 
 def _stateful_deltas(plan: Operator) -> Iterator[StatefulDelta]:

@@ -1,21 +1,23 @@
 """From an operator tree to the physical plan of a full refresh: Spark scans, joins and lands whole tables. Pure.
 
 A join runs on Spark where both engines compare its keys alike; any other operand is one query of PostgreSQL's that
-Spark carries. Steps over a join are left to the landing, or sent to PostgreSQL when a join is above. Used by
+Spark carries. Steps over a join are left to the landing, or sent to PostgreSQL when a join is above. Where PostgreSQL
+evaluates the plan by itself, each stage is one query over the tables and the states below (`in_one`). Used by
 `refresh/plan.py`, and by `lower_delta.py` for the operands it scans.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from pgtrickle.model import Column, Expr, quote
+from pgtrickle.model import BIGINT, Column, Expr, PgType, quote
 from pgtrickle.physical.flow import (
     WHOLE,
     Concat,
     Flow,
     HashJoin,
+    JointLookup,
     KeepFirst,
     KeepRecursion,
     LandAggregate,
@@ -23,6 +25,7 @@ from pgtrickle.physical.flow import (
     LandWindow,
     Lookup,
     Merged,
+    Native,
     Physical,
     Place,
     Read,
@@ -30,11 +33,13 @@ from pgtrickle.physical.flow import (
     Share,
     Stage,
     from_input,
+    input_name,
 )
+from pgtrickle.physical.native import Split
 from pgtrickle.physical.table_facts import TableFactsMap
-from pgtrickle.postgres.aggregate import is_additive
+from pgtrickle.postgres.aggregate import is_additive, unusual
 from pgtrickle.postgres.weighted import GroupStep, Step, chain, kept_rows, rename, run_steps, weigh
-from pgtrickle.postgres.wire import travels_as_itself, wire
+from pgtrickle.postgres.wire import WEIGHT, travels_as_itself, wire
 from pgtrickle.query import render
 from pgtrickle.query.expression import element
 from pgtrickle.query.operators import (
@@ -55,20 +60,27 @@ from pgtrickle.query.operators import (
     walk,
 )
 
+_ONE_ROW = Read((Column("one", BIGINT),), 1.0, f"SELECT 1::bigint AS one, 1::bigint AS {WEIGHT}", "one row")
+
 
 def lower_full(
-    tree: Operator, facts: TableFactsMap, merged: Callable[[int], str], copies: Mapping[int, str] | None = None
+    tree: Operator,
+    facts: TableFactsMap,
+    merged: Callable[[int], str],
+    copies: Mapping[int, str] | None = None,
+    *,
+    in_one: bool = False,
 ) -> Physical:
     """The physical plan of a full refresh; `merged` names the new state of an aggregate once landed, `copies` the
-    tables that stand for some of the sources where the reader's transaction is."""
-    lowering = FullLowering(tree, facts, merged, copies or {})
+    tables that stand for some of the sources where the reader's transaction is. `in_one`: for PostgreSQL alone, a query
+    a stage."""
+    lowering = FullLowering(tree, facts, merged, copies or {}, in_one)
     core, steps = chain(tree)
     if isinstance(core, Stateful):
         number = lowering.land(core)
         lowering.stages.append(ReadResult(run_steps(lowering.finished(core, number), steps), number))
     else:
-        flow, pending = lowering.flow(tree)
-        lowering.stages.append(LandResult(flow, pending))
+        lowering.stages.append(LandResult(*lowering.to_land(tree)))
     return Physical(tuple(lowering.stages), ())
 
 
@@ -103,6 +115,7 @@ class FullLowering:
     facts: TableFactsMap
     merged: Callable[[int], str]
     copies: Mapping[int, str] = field(default_factory=dict)
+    in_one: bool = False
     stages: list[Stage] = field(default_factory=list)
     landed: set[int] = field(default_factory=set)
 
@@ -115,7 +128,7 @@ class FullLowering:
                 case Aggregate():
                     self._land_aggregate(number, node)
                 case Window():
-                    self.stages.append(LandWindow(number, node, *self.flow(node.input)))
+                    self.stages.append(LandWindow(number, node, *self.to_land(node.input)))
                 case TopK():
                     self._land_below(node.input)
                     self.stages.append(KeepFirst(number, node))
@@ -131,13 +144,28 @@ class FullLowering:
 
     def _land_aggregate(self, number: int, aggregate: Aggregate) -> None:
         """Additive ones are grouped where their rows are read, so that groups travel."""
-        group = (GroupStep.of(aggregate),) if is_additive(aggregate) else ()
-        flow = self._grouped(aggregate, group) if group and self._splits(aggregate.input) else None
-        if flow is None:
-            flow, pending = self.flow(aggregate.input)
-            self.stages.append(LandAggregate(number, aggregate, flow, (*pending, *group)))
+        if not is_additive(aggregate):
+            self.stages.append(LandAggregate(number, aggregate, *self.to_land(aggregate.input)))
+            return
+        plain, careful = (GroupStep.of(aggregate, plain=True),), (GroupStep.of(aggregate),)
+        if self.in_one:
+            stage, again = (
+                LandAggregate(number, aggregate, self.flow(aggregate.input, group)[0], grouped=True)
+                for group in (plain, careful)
+            )
+        elif self._splits(aggregate.input):
+            stage = LandAggregate(number, aggregate, self._grouped(aggregate, plain))
+            again = LandAggregate(number, aggregate, self._grouped(aggregate, careful))
         else:
-            self.stages.append(LandAggregate(number, aggregate, flow))
+            stage, again = (
+                LandAggregate(number, aggregate, *self.flow(aggregate.input, group)) for group in (plain, careful)
+            )
+            if isinstance(again.input, HashJoin):
+                by_spark, left, _ = _natively(again.input, again.steps)
+                if not left:  # what is not a finite number is PostgreSQL's, and carefully
+                    self.stages.append(LandAggregate(number, aggregate, by_spark))
+                    return
+        self.stages.append(stage if unusual(aggregate) is None else replace(stage, careful=again))
 
     def _splits(self, operator: Operator) -> bool:
         """Whether the rows are a join of tables, one of which tasks can share among them."""
@@ -164,15 +192,26 @@ class FullLowering:
     def finished(self, node: Stateful, number: int) -> str:
         return weigh(kept_rows(node, self.merged(number)), node.names)
 
+    def to_land(self, operator: Operator) -> tuple[Flow, tuple[Step, ...]]:
+        """The operator's rows, and the steps that are left to where they land: those that Spark cannot do."""
+        flow, pending = self.flow(operator)
+        if not isinstance(flow, HashJoin):
+            return flow, pending
+        by_spark, left, _ = _natively(flow, pending)
+        return by_spark, left
+
     def evaluated(self, operator: Operator) -> Flow:
         """The operator's rows with nothing pending."""
         flow, pending = self.flow(operator)
         return evaluate_steps(flow, pending)
 
-    def flow(self, operator: Operator) -> tuple[Flow, tuple[Step, ...]]:
-        """The rows of the operator, and the steps on top that were left to do."""
+    def flow(self, operator: Operator, above: tuple[Step, ...] = ()) -> tuple[Flow, tuple[Step, ...]]:
+        """The rows of the operator after the steps `above` it, and those of the steps on top that were left to do."""
         core, steps = chain(operator)
-        columns = operator.columns
+        steps += above
+        columns = steps[-1].columns if steps else core.columns
+        if self.in_one and not isinstance(core, Scan | Constant | Stateful):
+            return self._query(core, columns, steps), ()
         match core:
             case Scan():
                 return self._scan(core, columns, steps), ()
@@ -191,6 +230,24 @@ class FullLowering:
             case LeftJoin() | Match():
                 return self._asked(core, columns, steps), ()
         raise TypeError(f"no full evaluation of {type(core).__name__}")
+
+    def _query(self, core: Operator, columns: tuple[Column, ...], steps: tuple[Step, ...]) -> Flow:
+        """All of it as one query of PostgreSQL's, over the tables and what the states below are by then."""
+        below: dict[Merged, None] = {}
+
+        def leaf(node: Operator) -> str | None:
+            top, over = chain(node)
+            if not isinstance(top, Stateful):
+                return copy_of(node, self.copies)
+            number = self.land(top)
+            kept = Merged(node.columns, 1000.0, run_steps(self.finished(top, number), over), number)
+            below.setdefault(kept)
+            return f"SELECT {', '.join(map(quote, node.names))} FROM {input_name(2 + list(below).index(kept))}"
+
+        relation = run_steps(weigh(render.select(core, leaf=leaf), core.names), steps)
+        if not below:
+            return Read(columns, 1000.0, relation, "a query of PostgreSQL's", place=self._place(core))
+        return JointLookup(columns, 1000.0, (_ONE_ROW, *below), relation)  # nothing comes of it without a first row
 
     def _scan(self, scan: Scan, columns: tuple[Column, ...], steps: tuple[Step, ...]) -> Flow:
         facts, place = self.facts.tables[scan.table.oid], self._place(scan)
@@ -226,11 +283,11 @@ class FullLowering:
         if not keys and not has_state:
             relation = run_steps(weigh(self._select(node), node.names), steps)
             return Read(columns, 1000.0, relation, "a join evaluated by PostgreSQL", place=self._place(node)), ()
-        null_safe = spark_keys(_null_safe(node.equalities), node.columns)
-        if node.equalities and not keys and not null_safe:
+        by_null = spark_keys(null_safe(node.equalities), node.columns)
+        if node.equalities and not keys and not by_null:
             return self._asked(node, columns, steps), ()  # PostgreSQL can join by them, and Spark cannot
         left, right = self.evaluated(node.left), self.evaluated(node.right)
-        joined = HashJoin(node.columns, max(left.rows, right.rows), left, right, keys, null_safe)
+        joined = HashJoin(node.columns, max(left.rows, right.rows), left, right, keys, by_null)
         return joined, (*residual(node.condition, node.columns, keys, node.equalities), *steps)
 
     def _asked(self, node: InnerJoin | LeftJoin | Match, columns: tuple[Column, ...], steps: tuple[Step, ...]) -> Flow:
@@ -279,13 +336,19 @@ def spark_keys(equalities: tuple[Equality, ...], columns: tuple[Column, ...]) ->
         if not (_is_column(equality.left) and _is_column(equality.right)):
             continue
         one, other = equality.left.columns[0], equality.right.columns[0]
-        alike = wire(types[one]) is wire(types[other])
-        if alike and travels_as_itself(types[one]) and travels_as_itself(types[other]):
+        if _travel_alike(types[one], types[other]):
             keys.append((one, other))
     return tuple(keys)
 
 
-def _null_safe(equalities: tuple[Equality, ...]) -> tuple[Equality, ...]:
+def _travel_alike(one: PgType, other: PgType) -> bool:
+    """Whether values of two types travel in the same form if, and only if, they are equal."""
+    if travels_as_itself(one) and travels_as_itself(other):
+        return wire(one) is wire(other)
+    return (one.oid, one.name) == (other.oid, other.name) and one.has_one_look and other.has_one_look
+
+
+def null_safe(equalities: tuple[Equality, ...]) -> tuple[Equality, ...]:
     """Those of the form ARRAY[x] = ARRAY[y], by which NULL finds NULL, as x and y."""
     found = ((each, element(each.left), element(each.right)) for each in equalities)
     return tuple(Equality(x, y) for each, x, y in found if x != each.left and y != each.right)
@@ -313,10 +376,27 @@ def _conjuncts(condition: Expr) -> int:
 
 
 def evaluate_steps(flow: Flow, steps: tuple[Step, ...]) -> Flow:
-    """The flow after the steps, which PostgreSQL evaluates over its rows."""
+    """The flow after the steps, over its rows: evaluated by Spark if it has joined them, as far as it can, or else by
+    PostgreSQL."""
     if not steps:
         return flow
-    return Lookup(steps[-1].columns, flow.rows, flow, run_steps(from_input(1), steps), "expressions")
+    if not isinstance(flow, HashJoin):
+        return _asked(flow, steps, "expressions")
+    by_spark, left, why = _natively(flow, steps)
+    return by_spark if not left else _asked(by_spark, left, f"expressions ({why})")
+
+
+def _natively(flow: Flow, steps: tuple[Step, ...]) -> tuple[Flow, tuple[Step, ...], str | None]:
+    """The flow after the first of the steps, those that are left to PostgreSQL, and why."""
+    split = Split(flow.columns, list(steps))
+    if not split.done:
+        return flow, steps, split.why
+    asked = _asked(flow, tuple(split.done), "expressions")
+    return Native(split.columns, flow.rows, asked, split.sql), tuple(split.left), split.why
+
+
+def _asked(flow: Flow, steps: tuple[Step, ...], what: str) -> Lookup:
+    return Lookup(steps[-1].columns, flow.rows, flow, run_steps(from_input(1), steps), what)
 
 
 def concat(columns: tuple[Column, ...], flows: tuple[Flow, ...]) -> Flow:

@@ -68,8 +68,8 @@ class Operands:
     def choose(self, operand: Operator, method: str, cost: ReadCost, rows: float) -> None:
         index = f"index on {cost.index}" if cost.index else "no index on the key"
         index += f" ({cost.missing} would help)" if cost.missing else ""
-        estimate = f"lookup {cost.by_lookup:.3f} s, scan {cost.by_scan:.3f} s"
-        self.choices.append(Choice(tables(operand), method, f"{index}; about {rows:.0f} rows to match; {estimate}"))
+        estimate = f"about {rows:.0f} rows to match; lookup {cost.by_lookup:.3f} s, scan {cost.by_scan:.3f} s"
+        self.choices.append(Choice(tables(operand), method, index, cost.missing, estimate))
 
     def _kept(self, node: Operator) -> str | None:
         """The rows of what keeps state, off its table; a leaf of `render.select`."""

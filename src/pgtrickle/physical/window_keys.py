@@ -23,9 +23,6 @@ from pgtrickle.query.operators import (
     walk,
 )
 
-# bool, int8, int2, int4, oid, float4, float8, date, time, timestamp, timestamptz, uuid
-_SMALL = frozenset({16, 20, 21, 23, 26, 700, 701, 1082, 1083, 1114, 1184, 2950})
-
 
 def looked_up(tree: Operator) -> Mapping[Window, tuple[str, ...]]:
     """The columns of each window that an index serves."""
@@ -52,7 +49,7 @@ def _origin(operator: Operator, expression: Expr) -> tuple[Window, str] | None:
         return None
     match operator:
         case Window():
-            small = any(column.name == name and column.type.oid in _SMALL for column in operator.columns)
+            small = any(column.name == name and column.type.is_small for column in operator.columns)
             return (operator, name) if small else None
         case Project():
             return _origin(operator.input, operator.expressions[operator.names.index(name)])

@@ -8,14 +8,17 @@ plan. Called by `small_window.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final, TypeAlias
 
 import adbc_driver_postgresql.dbapi as adbc
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from pgtrickle.errors import EnvironmentProblem
 from pgtrickle.physical.flow import Concat, Flow, HashJoin, JointLookup, Lookup, Merged, Read, inputs, parts
+from pgtrickle.spark.executors import is_connect
 from pgtrickle.spark.transport import asked_sql
 from pgtrickle.spark.worker import Batches, Snapshot, arrays, arrow_schema
 
@@ -24,7 +27,9 @@ MOST_BYTES = 8_000_000
 _BATCH = 50_000
 """Rows that are told as one value."""
 _TOLD = "flow int, rows binary"
+Told: TypeAlias = tuple[int, bytes]
 """What a task tells: the number of a flow, and rows of it as an Arrow stream."""
+_END: Final[Told] = (-1, b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +136,47 @@ def run_job(session: SparkSession, snapshot: Snapshot, asked: Mapping[Flow, Task
     terms = tuple(FlowTask(flow, plan) for flow, plan in enumerate(asked.values()) if not _is_empty(plan))
     if terms:
         tasks = by_shared_queries(terms)
-        numbers = session.range(0, len(tasks), 1, len(tasks))
-        told = numbers.mapInArrow(_run_tasks(snapshot, tasks, schemas), _TOLD).toArrow()
-        for flow, rows in zip(told["flow"].to_pylist(), told["rows"], strict=True):
-            answers[flow].append(pa.ipc.open_stream(rows.as_buffer()).read_all())
+        for flow, rows in tell(session, _run_tasks(snapshot, tasks, schemas), len(tasks)):
+            answers[flow].append(pa.ipc.open_stream(rows).read_all())
     return {flow: pa.concat_tables(tables) for flow, tables in zip(asked, answers, strict=True)}
+
+
+def tell(session: SparkSession, run: Callable[[Iterable[int]], Iterator[Told]], tasks: int) -> list[Told]:
+    """What `run` tells of each task's number, all tasks at once.
+
+    As an RDD: there is no query in it for Spark to analyse and plan, which takes longer than the work of most. Spark
+    Connect has frames alone.
+    """
+    return tell_by_frame(session, run, tasks) if is_connect(session) else tell_by_rdd(session, run, tasks)
+
+
+def tell_by_rdd(session: SparkSession, run: Callable[[Iterable[int]], Iterator[Told]], tasks: int) -> list[Told]:
+    def to_the_end(numbers: Iterable[int]) -> Iterator[Told]:
+        yield from run(numbers)
+        yield _END
+
+    return whole(session.sparkContext.parallelize(range(tasks), tasks).mapPartitions(to_the_end).collect(), tasks)
+
+
+def whole(told: list[Told], tasks: int) -> list[Told]:
+    """What the tasks told before they said that this is all. pyspark takes a stream that breaks off for one that ends,
+    as where Java dies while it hands over."""
+    if told.count(_END) != tasks:
+        raise EnvironmentProblem(
+            "Spark ended before all of its tasks had told their rows", code="PT530", hint="refresh again"
+        )
+    return [each for each in told if each != _END]
+
+
+def tell_by_frame(session: SparkSession, run: Callable[[Iterable[int]], Iterator[Told]], tasks: int) -> list[Told]:
+    def in_batches(batches: Batches) -> Batches:
+        for batch in batches:
+            for flow, rows in run(batch.column(0).to_pylist()):
+                values = [pa.array([flow], pa.int32()), pa.array([rows], pa.binary())]
+                yield pa.RecordBatch.from_arrays(values, names=["flow", "rows"])
+
+    told = session.range(0, tasks, 1, tasks).mapInArrow(in_batches, _TOLD).toArrow()
+    return list(zip(told["flow"].to_pylist(), told["rows"].to_pylist(), strict=True))
 
 
 def by_shared_queries(terms: tuple[FlowTask, ...]) -> tuple[tuple[FlowTask, ...], ...]:
@@ -161,28 +202,26 @@ def _questions(plan: TaskPlan) -> set[int]:
 
 def _run_tasks(
     snapshot: Snapshot, tasks: tuple[tuple[FlowTask, ...], ...], schemas: list[pa.Schema]
-) -> Callable[[Batches], Batches]:
-    def run(batches: Batches) -> Batches:
+) -> Callable[[Iterable[int]], Iterator[Told]]:
+    def run(numbers: Iterable[int]) -> Iterator[Told]:
         with snapshot.cursor() as cursor:
-            for batch in batches:
-                for number in batch.column(0).to_pylist():
-                    runner = _TaskRunner(cursor)
-                    for term in tasks[number]:
-                        schema = schemas[term.flow]
-                        rows = runner.rows(term.plan).select(schema.names).cast(schema)
-                        yield from _told(term.flow, rows)
+            for number in numbers:
+                runner = _TaskRunner(cursor)
+                for term in tasks[number]:
+                    schema = schemas[term.flow]
+                    rows = runner.rows(term.plan).select(schema.names).cast(schema)
+                    yield from _told(term.flow, rows)
 
     return run
 
 
-def _told(flow: int, rows: pa.Table) -> Batches:
+def _told(flow: int, rows: pa.Table) -> Iterator[Told]:
     """Rows of a flow as one value each batch: flows of one job differ in their columns."""
     for batch in rows.to_batches(_BATCH):
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
-        values = [pa.array([flow], pa.int32()), pa.array([sink.getvalue().to_pybytes()], pa.binary())]
-        yield pa.RecordBatch.from_arrays(values, names=["flow", "rows"])
+        yield flow, sink.getvalue().to_pybytes()
 
 
 @dataclass(slots=True)

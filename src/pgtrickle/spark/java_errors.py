@@ -7,6 +7,11 @@ from typing import Final
 
 _OF_A_STACK: Final = ("at ", "...")  # how lines of Java's stacks begin
 _LONGEST: Final = 300
+_STOPS: Final = re.compile(
+    r"\[((?:[A-Z]+_)?(?:ARITHMETIC_OVERFLOW|CAST_OVERFLOW|CAST_INVALID_INPUT|DIVIDE_BY_ZERO|REMAINDER_BY_ZERO"
+    r"|NUMERIC_VALUE_OUT_OF_RANGE|USER_RAISED_EXCEPTION)[A-Z_.]*)\]"
+)
+"""What Spark calls a value that it has no answer for."""
 GONE: Final = "its Java process has ended"
 
 
@@ -39,3 +44,9 @@ def in_one_line(error: BaseException) -> str:
     said = (by_spark or told or [type(error).__name__])[-1]
     said = re.sub(r"^(?:: )?[\w.$]+(?:Exception|Error): ", "", said)
     return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}…"
+
+
+def stopped_at(error: BaseException) -> str | None:
+    """What Spark calls the value at which it stopped, if that is why a job failed."""
+    found = _STOPS.search(text_of(error))
+    return found and found[1]

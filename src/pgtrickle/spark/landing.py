@@ -23,7 +23,7 @@ class Landed:
     rows: int
 
 
-def to_staging(frame: DataFrame, dsn: str, table: str) -> Landed:
+def to_staging(frame: DataFrame, server: worker.Server, table: str) -> Landed:
     """Lets each task copy its rows into `table`."""
-    told = frame.mapInArrow(worker.land(dsn, table), "attempt bigint, landed bigint").toArrow()
+    told = frame.mapInArrow(worker.land(server, table), "attempt bigint, landed bigint").toArrow()
     return Landed(tuple(told["attempt"].to_pylist()), sum(told["landed"].to_pylist()))

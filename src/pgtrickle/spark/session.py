@@ -17,21 +17,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import as_file, files
-from importlib.util import find_spec
 from pathlib import Path
 from socketserver import BaseServer
 
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
-from pyspark.accumulators import AccumulatorTCPServer, AccumulatorUnixServer
-from pyspark.errors import PySparkException
+from pyspark import SparkContext, accumulators
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from pgtrickle.config import Settings, spark_settings, without_token
 from pgtrickle.directories import spark_log
-from pgtrickle.errors import EnvironmentProblem
+from pgtrickle.errors import EnvironmentProblem, UsageError
 from pgtrickle.physical.table_facts import LOOKUP_BATCH
-from pgtrickle.spark import archive, java
+from pgtrickle.spark import archive, connect, dependencies, java, parallelism
+from pgtrickle.spark.executors import is_connect, require_workers, send_code
 from pgtrickle.spark.java_errors import in_one_line, text_of
 
 SQL_SETTINGS = {
@@ -44,6 +43,14 @@ SQL_SETTINGS = {
     "spark.sql.leafNodeDefaultParallelism": "1",  # what the driver hands over is small: one task
 }
 
+OF_SPEED = {
+    "spark.sql.adaptive.enabled",
+    "spark.sql.execution.arrow.maxRecordsPerBatch",
+    "spark.sql.leafNodeDefaultParallelism",
+}
+"""Those of them that results do not depend on."""
+
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _CRASHED = "A fatal error has been detected by the Java Runtime Environment"
 
 # pyspark prints each SQL error to stderr besides raising it.
@@ -61,6 +68,11 @@ _lock = threading.Lock()
 _open: _Open | None = None
 
 
+def configured(settings: Settings) -> SparkSession:
+    """The session of this process, as the settings have it."""
+    return session(settings.spark_master, {**dependencies.of(settings), **spark_settings(settings.spark_conf)})
+
+
 def session(master: str = "local[*]", settings: Mapping[str, str] | None = None) -> SparkSession:
     """The session of this process, started if need be. `settings` are Spark's own names and win over ours.
 
@@ -70,29 +82,40 @@ def session(master: str = "local[*]", settings: Mapping[str, str] | None = None)
     global _open
     with _lock:
         if _open is not None and not _alive(_open):
-            _discard(_open.master)
+            _let_go(_open)
             _open = None
         if _open is None:
             _quiet()
             asked = dict(settings or {})
-            _open = _Open(
-                _connect(master, asked) if master.startswith("sc://") else _start(master, asked), master, asked
-            )
+            _require_ours(asked)
+            _open = _Open(_connect(master, asked) if _is_remote(master) else _start(master, asked), master, asked)
         elif _open.master != master or (settings is not None and dict(settings) != _open.settings):
             raise EnvironmentProblem(
-                f"Spark already runs in this process, with master {_open.master}",
+                f"Spark already runs in this process, with master {without_token(_open.master)}",
                 code="PT512",
                 hint="use the same master and settings, or call pgtrickle.spark.session.stop() first",
             )
         return _open.session
 
 
+def _require_ours(settings: Mapping[str, str]) -> None:
+    """An error for a setting that would change results."""
+    for name in sorted(settings.keys() & SQL_SETTINGS.keys() - OF_SPEED):
+        if settings[name] != SQL_SETTINGS[name]:
+            raise UsageError(
+                f"{name} is {SQL_SETTINGS[name]} in pgtrickle: what it computes depends on it",
+                code="PT523",
+                hint="leave it out",
+            )
+
+
 def _quiet() -> None:
     """Has pyspark write nothing to stderr by itself, which may be a terminal, or a log of one JSON object a line."""
     for name in ECHOES:
         PySparkLogger.getLogger(name).disabled = True
-    for server in (AccumulatorTCPServer, AccumulatorUnixServer):
-        server.handle_error = _log_request_error  # type: ignore[assignment, method-assign]
+    for server in vars(accumulators).values():  # which of them there are depends on the version
+        if isinstance(server, type) and issubclass(server, BaseServer) and server.__module__ == accumulators.__name__:
+            server.handle_error = _log_request_error  # type: ignore[assignment, method-assign]
 
 
 def _log_request_error(_server: BaseServer, request: object, client_address: object) -> None:
@@ -105,10 +128,7 @@ def stop() -> None:
     global _open
     with _lock:
         if _open is not None:
-            if _alive(_open):
-                _open.session.stop()
-            else:
-                _discard(_open.master)
+            _let_go(_open)
             _open = None
 
 
@@ -123,13 +143,17 @@ def end(within_s: float) -> None:
 
 def use_pool(session: SparkSession, name: str) -> None:
     """What this thread has Spark do shares its cores fairly with what other threads do. (Spark Connect has no such.)"""
-    if SparkContext._active_spark_context is not None:
+    if not is_connect(session):
         session.sparkContext.setLocalProperty("spark.scheduler.pool", name)
 
 
+def _is_remote(master: str) -> bool:
+    return master.startswith(connect.ADDRESS)
+
+
 def _alive(opened: _Open) -> bool:
-    if opened.master.startswith("sc://"):
-        return not opened.session.is_stopped  # type: ignore[attr-defined]
+    if _is_remote(opened.master):
+        return connect.answers(opened.session, opened.master)
     context = SparkContext._active_spark_context
     if context is None or not _java_runs():
         return False
@@ -137,6 +161,15 @@ def _alive(opened: _Open) -> bool:
         return not context._jsc.sc().isStopped()
     except (Py4JError, AttributeError):  # it is just dying; AttributeError: pyspark has begun to clean up
         return False
+
+
+def _let_go(opened: _Open) -> None:
+    if _is_remote(opened.master):
+        connect.close(opened.session)
+    elif _alive(opened):
+        opened.session.stop()
+    else:
+        _discard()
 
 
 def _java() -> subprocess.Popen[bytes] | None:
@@ -151,11 +184,9 @@ def _java_runs() -> bool:
     return process is None or process.poll() is None
 
 
-def _discard(master: str) -> None:
+def _discard() -> None:
     """Lets pyspark start Java anew, whatever state it is in: dead (of a full memory, say), with a stopped context, or
     half started. It keeps what was, and would go on to talk to it."""
-    if master.startswith("sc://"):
-        return
     process = _java()
     if process is not None and process.poll() is None:
         process.kill()
@@ -170,24 +201,18 @@ def _discard(master: str) -> None:
 
 
 def _connect(master: str, settings: Mapping[str, str]) -> SparkSession:
+    opened = connect.session_at(master, SQL_SETTINGS, settings)
     try:
-        if find_spec("grpc") is None:  # pyspark would end the process
-            raise ImportError("the package grpcio is not installed")
-        builder = SparkSession.builder.remote(master)
-        for name, value in {**SQL_SETTINGS, **settings}.items():
-            builder = builder.config(name, value)
-        return builder.getOrCreate()
-    except (ImportError, PySparkException) as error:
-        raise EnvironmentProblem(
-            f"cannot use Spark Connect at {master}: {in_one_line(error)}",
-            code="PT513",
-            hint="check the address, and that pip install 'pgtrickle[connect]' was done",
-        ) from error
+        _make_ready(opened)
+    except BaseException:
+        connect.close(opened)
+        raise
+    return opened
 
 
 def _start(master: str, settings: Mapping[str, str]) -> SparkSession:
     if not _java_runs():
-        _discard(master)
+        _discard()
     if SparkContext._active_spark_context is not None:
         raise EnvironmentProblem(
             "this process has a Spark session of its own already",
@@ -195,6 +220,7 @@ def _start(master: str, settings: Mapping[str, str]) -> SparkSession:
             hint="hand it over: pgtrickle.connect(spark=your_session)",
         )
     local = master.startswith("local")
+    asked_python = settings.get("spark.pyspark.python")
     found = java.find()
     environment = {"JAVA_HOME": str(java.shim_home(found)), java.LOG: str(spark_log())}
     if local:
@@ -203,20 +229,24 @@ def _start(master: str, settings: Mapping[str, str]) -> SparkSession:
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
         }
+    if asked_python is not None:  # which pyspark reads of its own launcher's settings only
+        environment["PYSPARK_PYTHON"] = asked_python
     written = _size_of_log()
     environment.setdefault("SPARK_LAUNCHER_OPTS", os.environ.get("SPARK_LAUNCHER_OPTS", java.QUICK))
     shared = archive.options(found) if local else []
     with as_file(files("pgtrickle.spark") / "log4j2.properties") as log_config, _environment(environment):
-        chosen = {**_settings(master, found, log_config, shared), **settings}
+        ours = _settings(master, found, log_config, shared)
+        options = [each[_JAVA_OPTIONS] for each in (ours, settings) if _JAVA_OPTIONS in each]
+        chosen = {**ours, **settings, _JAVA_OPTIONS: " ".join(options)}
         try:
             started = _built(master, chosen)
         except Exception as error:  # whatever pyspark says when Java dies under it: nothing of it may stay
             if shared and _CRASHED in _logged_since(written):
-                _discard(master)
+                _discard()
                 archive.discard(found)
                 return _start(master, settings)
             reason = _reason(error, written)  # now: an exception of Java's is asked for its text, as long as it runs
-            _discard(master)
+            _discard()
             raise EnvironmentProblem(
                 f"Spark does not start with master {master} on {found.executable} (Java {found.version}): {reason}",
                 code="PT511",
@@ -224,7 +254,20 @@ def _start(master: str, settings: Mapping[str, str]) -> SparkSession:
             ) from error
     if local:
         archive.make_later(found)
+        return started
+    try:
+        _make_ready(started)
+    except BaseException:
+        started.stop()
+        raise
     return started
+
+
+def _make_ready(opened: SparkSession) -> None:
+    """Has executors elsewhere get our code, and show that they can run it."""
+    send_code(opened)
+    require_workers(opened)
+    parallelism.fit(opened)
 
 
 def _built(master: str, settings: Mapping[str, str]) -> SparkSession:
@@ -272,17 +315,20 @@ def _settings(master: str, found: java.Java, log_config: Path, shared: Sequence[
         **SQL_SETTINGS,
         "spark.app.name": "pgtrickle",
         "spark.driver.memory": "2g",
-        "spark.driver.extraJavaOptions": " ".join(f'"{option}"' for option in options),
-        "spark.python.daemon.module": "pgtrickle.spark.daemon",
+        _JAVA_OPTIONS: " ".join(f'"{option}"' for option in options),
         "spark.scheduler.mode": "FAIR",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "WARN",  # stated, so that Spark does not announce its default
         "spark.sql.warehouse.dir": (Path(tempfile.gettempdir()) / "pgtrickle-warehouse").as_uri(),  # unused, not in cwd
-        "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
     }
     if master.startswith("local"):
-        chosen |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        chosen |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.python.daemon.module": dependencies.DAEMON,
+            parallelism.SHUFFLE: str(os.cpu_count() or 1),
+        }
     return chosen
 
 

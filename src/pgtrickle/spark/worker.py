@@ -1,15 +1,15 @@
 """What runs inside Spark's tasks: reading, looking up and landing rows over the task's own connection.
 
-A connection is kept by the Python worker between tasks, but never a transaction: each task opens one at the refresh's
-exported snapshot and ends it, so an idle worker holds nothing back. Rows go as Arrow both ways. Sent to the executors
-by `frames.py` and `landing.py`.
+A connection is kept by the Python worker between tasks, unless the number of connections is bounded, but never a
+transaction: each task opens one at the refresh's exported snapshot and ends it, so an idle worker holds nothing back.
+Rows go as Arrow both ways. Sent to the executors by `frames.py` and `landing.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import adbc_driver_postgresql.dbapi as adbc
 import psycopg
@@ -23,6 +23,7 @@ from pgtrickle.model import Column
 from pgtrickle.physical.lookup_order import AT_ONCE
 from pgtrickle.postgres.copy import copy_arrow
 from pgtrickle.postgres.wire import WEIGHT, Wire, wire
+from pgtrickle.spark.permits import Permits
 
 Batches = Iterator[pa.RecordBatch]
 _kept: dict[str, adbc.Connection] = {}
@@ -33,24 +34,55 @@ _ARROW = {Wire.INTEGER: pa.int64(), Wire.BOOLEAN: pa.bool_(), Wire.TEXT: pa.stri
 
 
 @dataclass(frozen=True, slots=True)
+class Server:
+    """Where tasks connect. What it shows of itself has no password: plans and errors may quote it."""
+
+    dsn: str = field(repr=False)
+    permits: Permits | None = None
+    """Those that connections need, if their number is bounded."""
+
+    def asking_for(self, permits: int) -> Server:
+        """The same, for tasks that may have so many connections."""
+        return self if self.permits is None else replace(self, permits=self.permits.of(permits))
+
+    @contextmanager
+    def permitted(self) -> Iterator[None]:
+        """Within it, the task may be connected; if that takes permits, no connection outlives it."""
+        if self.permits is None:
+            yield
+            return
+        with self.permits.held():
+            try:
+                yield
+            finally:
+                _close_kept(self.dsn)
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Where a task reads: the server, and the snapshot the refresh exported there."""
 
-    dsn: str
+    server: Server
     name: str
     settings: Mapping[str, str] = field(default_factory=dict)
     """Those stored with the stream table: its query is evaluated under them."""
 
     @classmethod
-    def export(cls, dsn: str, connection: db.Connection, settings: Mapping[str, str]) -> Snapshot:
+    def export(cls, server: Server, connection: db.Connection, settings: Mapping[str, str]) -> Snapshot:
         """The snapshot of the connection's transaction, for as long as that lasts."""
-        return cls(dsn, str(db.scalar(connection, "SELECT pg_export_snapshot()")), settings)
+        return cls(server, str(db.scalar(connection, "SELECT pg_export_snapshot()")), settings)
 
     @contextmanager
     def cursor(self) -> Iterator[adbc.Cursor]:
         """A cursor in a transaction at the snapshot."""
-        with _connection(self.dsn).cursor() as cursor:
-            _use(cursor, self.dsn, self.settings)
+        with self.server.permitted(), self._cursor() as cursor:
+            yield cursor
+
+    @contextmanager
+    def _cursor(self) -> Iterator[adbc.Cursor]:
+        dsn = self.server.dsn
+        with _connection(dsn).cursor() as cursor:
+            _use(cursor, dsn, self.settings)
             failpoints.reach("task-begun")
             cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             try:
@@ -63,15 +95,12 @@ class Snapshot:
 def _connection(dsn: str) -> adbc.Connection:
     """The worker's connection with that login: the one it has, if it still answers. It keeps those used last."""
     for known in [dsn_ for dsn_ in _kept if not _alive(_kept[dsn_])]:
-        _in_effect.pop(known, None)
-        _kept.pop(known).close()
+        _close_kept(known)
     if dsn in _kept:
         _kept[dsn] = _kept.pop(dsn)  # the last used comes last
         return _kept[dsn]
     while len(_kept) >= _MOST_KEPT:
-        oldest = next(iter(_kept))
-        _in_effect.pop(oldest, None)
-        _kept.pop(oldest).close()
+        _close_kept(next(iter(_kept)))
     connection = adbc.connect(db.own_path_dsn(dsn), autocommit=True)  # which asks for the server's types by itself
     with connection.cursor() as cursor:
         path, pinned = db.session_sql()
@@ -84,6 +113,13 @@ def _connection(dsn: str) -> adbc.Connection:
         cursor.execute(f"SET from_collapse_limit = {AT_ONCE}")
     _kept[dsn] = connection
     return connection
+
+
+def _close_kept(dsn: str) -> None:
+    """Closes the worker's connection with that login, if it has one."""
+    _in_effect.pop(dsn, None)
+    if dsn in _kept:
+        _kept.pop(dsn).close()
 
 
 def _use(cursor: adbc.Cursor, dsn: str, settings: Mapping[str, str]) -> None:
@@ -173,7 +209,7 @@ def arrays(columns: list[pa.Array]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(lists, names=[f"p{position}" for position in range(len(lists))])
 
 
-def land(dsn: str, table: str) -> Callable[[Batches], Batches]:
+def land(server: Server, table: str) -> Callable[[Batches], Batches]:
     """Copies the rows of a task into a staging table, under the attempt's number; yields that, and how many.
 
     Spark may run a task twice, even at once: the driver hears of one attempt a task, and reads the rows of those.
@@ -183,12 +219,14 @@ def land(dsn: str, table: str) -> Callable[[Batches], Batches]:
         context = TaskContext.get()
         assert context is not None
         attempt, landed = context.taskAttemptId(), 0
-        with psycopg.connect(dsn) as connection:
+        with server.permitted(), psycopg.connect(server.dsn) as connection:
             db.prepare_session(connection)
             for batch in batches:
                 rows = pa.Table.from_batches([batch])
                 landed += rows.num_rows
                 copy_arrow(connection, table, rows.append_column("attempt", pa.repeat(attempt, rows.num_rows)))
+                failpoints.reach("task-landing")
+        failpoints.reach("task-landed")
         yield pa.RecordBatch.from_pydict({"attempt": [attempt], "landed": [landed]})
 
     return run
