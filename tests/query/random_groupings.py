@@ -20,7 +20,8 @@ ANY = ("1", "'k'", "'k'::text", "NULL::int", "true", "(SELECT max(v) FROM u)", "
 ONE = ("a", "b", "n", "v", "a + 1", "a + 1 + 1", "a + 2", "a + v", "v + a", "a::bigint", "abs(a)", "int8abs(a)",
        "b || 'k'", "b::varchar", "b::text", "upper(b)", "a = v", "CASE WHEN a > 1 THEN a END", "coalesce(a, v)",
        "coalesce(a, n)", "n::int", "a IS NULL", "a + 1 = v",
-       "(SELECT count(*) FROM u WHERE u.a = t.a)")  # fmt: skip
+       "(SELECT count(*) FROM u WHERE u.a = t.a)", "EXISTS (SELECT FROM u WHERE u.a = t.a)",
+       "(a IN (SELECT a FROM u))")  # fmt: skip
 MERGED = ("a", "l.a", "r.a", "l.b", "r.b", "l.v", "r.v", "coalesce(l.a, r.a)", "a + 1", "l.a + 1", "l.a::bigint",
           "int8abs(l.a)", "l.v + r.v", "l.b || r.b", "a::int")  # fmt: skip
 SAME = ("x.a", "y.a", "x.v", "y.v", "x.a + 1", "y.a + 1", "x.a + y.a", "x.b", "y.b", "x.a = y.a", "x.a::bigint")

@@ -36,3 +36,13 @@ SELECT id, (SELECT jsonb_agg(o ORDER BY o.id) FROM orders o WHERE o.customer = c
 SELECT q.j FROM (SELECT c AS r FROM customers c) p, LATERAL (SELECT (p.r).name AS j) q
 
 SELECT a.id FROM customers a JOIN customers b ON a IS NOT DISTINCT FROM b
+
+SELECT id, credit::numeric(6, -2) AS hundreds, sum(credit::numeric(6,-2)) AS s FROM customers GROUP BY ROLLUP (id, credit::numeric(6, -2), credit)
+
+SELECT c.id, JSON_ARRAY(SELECT o.id FROM orders o WHERE o.customer = c.id ORDER BY o.placed DESC NULLS LAST, o.id RETURNING jsonb) AS a, (SELECT json_agg(q) FROM (SELECT o.id, o.note FROM orders o WHERE o.customer = c.id ORDER BY o.id DESC) q) AS b FROM customers c
+
+WITH w (i, n) AS (SELECT id, name FROM customers ORDER BY id DESC LIMIT 2) SELECT jsonb_agg(w) AS a, string_agg(w.n, ',') FILTER (WHERE w.i > 1) AS b, max(w.i) AS c, count(*) AS d FROM w
+
+SELECT string_agg(q.t, '; ') AS t FROM (SELECT region || ': ' || count(*) AS t FROM customers GROUP BY region ORDER BY count(*), region DESC) q
+
+WITH w (x) AS (VALUES ((SELECT max(id) FROM orders)), (2) ORDER BY 1) SELECT array_agg(w.x) FROM w

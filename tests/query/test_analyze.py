@@ -156,7 +156,6 @@ def test_a_role_that_may_not_read_is_told_so(shop: Shop) -> None:
         ("SELECT note::regclass::text FROM orders", "PT202", None),
         ("SELECT has_table_privilege(note, 'SELECT') FROM orders", "PT202", "line 1, column 8"),
         ("SELECT any_moment(id) FROM orders", "PT203", "line 1, column 8"),
-        ("SELECT id FROM frozen", "PT204", "line 1, column 16"),
         ("SELECT relname FROM pg_class", "PT206", "line 1, column 21"),
         ("SELECT table_name::text FROM information_schema.tables", "PT206", None),
     ],
@@ -208,12 +207,6 @@ def test_the_clock_is_no_obstacle(shop: Shop, expression: str) -> None:
         assert analysis.incremental
         assert (analysis.reads_clock, analysis.views_read_clock) == (True, source == "clocked")
     assert not analyze(shop, "SELECT id FROM orders").reads_clock
-
-
-def test_row_security_is_a_reason(shop: Shop) -> None:
-    shop.execute("ALTER TABLE customers ENABLE ROW LEVEL SECURITY")
-    assert analyze(shop, "SELECT id FROM customers").incremental, "a superuser sees all rows"
-    assert [reason.code for reason in analyze(shop, "SELECT id FROM north").reasons] == ["PT207"]
 
 
 def test_a_meaning_that_hangs_on_search_path_is_refused(shop: Shop) -> None:

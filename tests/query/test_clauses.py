@@ -10,13 +10,14 @@ UNKNOWN = {
     "SELECT a FROM t FOR UPDATE": "locks",
     "SELECT a FROM (SELECT a FROM t FOR SHARE) AS q": "locks",
     "SELECT a FROM t TABLESAMPLE bernoulli (10)": "sample",
-    "VALUES (2), (1) LIMIT 1": "limit",
+    "SELECT a FROM (t LIMIT 1)": "limit",
     "SELECT 1 FROM t WINDOW w AS (ORDER BY max(a))": "windows",
     "SELECT sum(a) OVER w FROM t": "alias",
     "SELECT a INTO x FROM t": "into",
     "SELECT max(a) FROM t GROUP BY ALL": "all",
 }
 KNOWN = (
+    "VALUES (2), (1) ORDER BY 1 LIMIT 1 OFFSET 1",
     "SELECT DISTINCT ON (a) a, count(*) FROM t JOIN u USING (a) GROUP BY DISTINCT ROLLUP (a) ORDER BY a LIMIT 1",
     "WITH w AS MATERIALIZED (SELECT 1) (SELECT * FROM w OFFSET 2) UNION ALL VALUES (1), (2)",
     "SELECT sum(a) FILTER (WHERE b) OVER (PARTITION BY a ORDER BY b ROWS 1 PRECEDING EXCLUDE TIES) FROM t",

@@ -151,3 +151,5 @@ SELECT id, max(id) OVER (PARTITION BY region ORDER BY mood RANGE UNBOUNDED PRECE
 SELECT id, lag(tags) OVER (ORDER BY product, amount, unit) AS b FROM customers JOIN items ON order_id = id
 
 SELECT sum(n) AS s FROM (SELECT count(*) OVER (PARTITION BY region) AS n, region FROM customers) q GROUP BY region
+
+SELECT id, sum(id) OVER (w) AS s, count(*) OVER w AS c, rank() OVER (v) AS r, max(id) OVER () AS m FROM customers WINDOW w AS (ORDER BY id), v AS (w)

@@ -27,11 +27,12 @@ SETS = ("UNION", "UNION", "UNION ALL", "INTERSECT", "INTERSECT ALL", "EXCEPT", "
 class Writer:
     """Draws one query; aliases are its own."""
 
-    def __init__(self, draw: st.DrawFn, *, ordered: bool) -> None:
+    def __init__(self, draw: st.DrawFn, *, ordered: bool, is_array: bool) -> None:
         self._draw = draw
         self._numbers = count(1)
         self._ordered = ordered
         """Whether the type has min and max."""
+        self._is_array = is_array
 
     def of(self, *choices: str) -> str:
         return self._draw(st.sampled_from(choices))
@@ -50,6 +51,7 @@ class Writer:
         shapes += ["extreme", "extreme", "extreme asked"] if self._ordered else []
         if depth <= 0:
             shapes = ["rows", "distinct", "groups", "sets"] + (["extreme"] if self._ordered else [])
+        shapes += ["taken"]
         match self.of(*shapes):
             case "rows":
                 return f"SELECT {q}.k, {q}.v FROM {item} WHERE {q}.v {self.of('> 1', 'IS NOT NULL')}"
@@ -66,6 +68,14 @@ class Writer:
                 return f"SELECT {q}.k, count(*)::int + COALESCE({q}.v, 0) AS v FROM {item} GROUP BY {sets}"
             case "extreme":
                 return f"SELECT {self.of('min', 'max')}({q}.k) AS k, {q}.v FROM {item} GROUP BY {q}.v"
+            case "taken":
+                calls = ["mode() WITHIN GROUP (ORDER BY {k}){where}"]
+                calls += ["percentile_disc(0.5) WITHIN GROUP (ORDER BY {k}){where}"]
+                calls += [] if self._is_array else ["(array_agg(DISTINCT {k}){where})[1]"]
+                calls += ["min(DISTINCT {k}){where}"] if self._ordered else []
+                where = self.of("", "", f" FILTER (WHERE {q}.v > 1)")
+                call = self.of(*calls).format(k=f"{q}.k", where=where)
+                return f"SELECT {call} AS k, {q}.v FROM {item} GROUP BY {q}.v"
             case "extreme asked":
                 other, r = self.item(depth - 1)
                 one = f"SELECT {self.of('min', 'max')}({r}.k) FROM {other} WHERE {r}.v {self.of('=', '<')} {q}.v"
@@ -119,7 +129,7 @@ class Writer:
 
 @st.composite
 def queries(draw: st.DrawFn, kind: str) -> str:
-    return Writer(draw, ordered=kind != "jsonb").query(draw(st.sampled_from((1, 2, 2))))
+    return Writer(draw, ordered=kind != "jsonb", is_array=kind.endswith("[]")).query(draw(st.sampled_from((1, 2, 2))))
 
 
 @st.composite

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from hypothesis import strategies as st
 
@@ -110,16 +112,51 @@ def _plain(draw: st.DrawFn, kind: str) -> str:
     return draw(st.sampled_from([value for value in VALUES[kind] if value != "NULL"]))
 
 
+def queries(tables: list[TableDefinition], *, timed: bool = False) -> st.SearchStrategy[str]:
+    """Queries up to five deep, whose output columns are named o0, o1, …; they read the clock only if `timed`."""
+    drawn = (
+        st.sampled_from((1, 2, 2, 2, 2, 5)).flatmap(lambda depth: _queries(tables, depth)).map(lambda made: made.sql)
+    )
+    return drawn if timed else drawn.filter(lambda query: not CLOCK.search(query))
+
+
+CLOCK = re.compile(r"now\(\)|CURRENT_DATE|LOCALTIMESTAMP")
+START = datetime(2026, 1, 1, 12, tzinfo=UTC)
+"""When the clock of a story begins: what is compared with it is some hours from there."""
+PASSES = (125, 61, 1500, -60, 0)
+"""Minutes between the refreshes of a story."""
+
+
 @st.composite
-def queries(draw: st.DrawFn, tables: list[TableDefinition]) -> str:
-    """A query of the supported operators, up to five deep; its output columns are named o0, o1, …"""
-    return draw(_queries(tables, draw(st.sampled_from((1, 2, 2, 2, 2, 5))))).sql
+def queries_in_time(draw: st.DrawFn, tables: list[TableDefinition]) -> str:
+    """Queries that read the clock."""
+    source, columns = draw(_from(tables, 1))
+    source += f" WHERE {_in_time(draw, columns)}"
+    if draw(st.booleans()):
+        return draw(_aggregate(source, columns)).sql
+    return draw(_select(source, columns, tables, 1, distinct=draw(st.booleans()))).sql
+
+
+def _in_time(draw: st.DrawFn, columns: dict[str, str]) -> str:
+    """A condition that turns as the clock moves."""
+    hours = [name for name, kind in columns.items() if kind == "int"]
+    if not hours:
+        return "now() > timestamptz '2026-01-01 13:00+00'"
+    moment = f"timestamptz '2026-01-01 12:00+00' + {draw(st.sampled_from(hours))} * interval '1 hour'"
+    form = draw(st.sampled_from(("since", "until", "date", "local", "hour")))
+    return {
+        "since": f"{moment} > now() - interval '2 hours'",
+        "until": f"now() >= {moment}",
+        "date": f"({moment})::date {draw(st.sampled_from(('=', '<=', '<>')))} CURRENT_DATE",
+        "local": f"({moment})::timestamp < LOCALTIMESTAMP",
+        "hour": f"{moment} BETWEEN date_trunc('hour', now()) AND now() + interval '3 hours'",
+    }[form]
 
 
 @st.composite
 def _queries(draw: st.DrawFn, tables: list[TableDefinition], depth: int) -> Relation:
     shapes = ["select", "select", "distinct", "aggregate", "aggregate"] + (
-        ["set", "set", "first", "first of each", "windows"] if depth else []
+        ["set", "set", "first", "first of each", "windows", "recursion"] if depth else []
     )
     shape = draw(st.sampled_from(shapes))
     if shape == "first":
@@ -133,6 +170,8 @@ def _queries(draw: st.DrawFn, tables: list[TableDefinition], depth: int) -> Rela
         return Relation(f"SELECT DISTINCT ON (o0) * FROM ({rows.sql}) e ORDER BY {', '.join(parts)}", rows.columns)
     if shape == "windows":
         return draw(_windowed(draw(_queries(tables, depth - 1))))
+    if shape == "recursion":
+        return draw(_recursions(tables, depth))
     if shape == "set":
         left, right = draw(_queries(tables, depth - 1)), draw(_queries(tables, depth - 1))
         shared = [(a, b) for a in left.columns for b in right.columns if left.columns[a] == right.columns[b]][:2]
@@ -159,9 +198,11 @@ JOINS = ("JOIN", "JOIN", "JOIN", "LEFT JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL J
 def _wheres(draw: st.DrawFn, tables: list[TableDefinition], columns: dict[str, str], depth: int) -> str:
     """A condition, which may ask a subquery, by itself or under OR and NOT."""
     plain = draw(conditions(columns))
-    form = draw(st.sampled_from(("plain", "plain", "asks", "asks", "or", "not")))
+    form = draw(st.sampled_from((*("plain", "asks") * 4, *("or", "not") * 2, "clock")))
     if form == "plain":
         return plain
+    if form == "clock":
+        return f"{_in_time(draw, columns)} {draw(st.sampled_from(('AND', 'OR')))} {plain}"
     asks = draw(_asks(tables, columns, depth))
     return {"asks": asks, "or": f"({plain} OR {asks})", "not": f"NOT ({plain} AND {asks})"}[form]
 
@@ -338,6 +379,9 @@ def _select(
         answer = f"CASE WHEN {draw(_asks(tables, columns, depth + 10))} THEN 'yes' ELSE 'no' END"
         outputs.append(f"{answer} AS o{len(outputs)}")
         kinds[f"o{len(kinds)}"] = "text"
+    if draw(st.integers(0, 24)) == 0:
+        outputs.append(f"CASE WHEN {_in_time(draw, columns)} THEN 'new' ELSE 'old' END AS o{len(outputs)}")
+        kinds[f"o{len(kinds)}"] = "text"
     texts = [name for name, kind in columns.items() if kind == "text"]
     if texts and draw(st.integers(0, 7)) == 0:
         inside = f"{draw(st.sampled_from(tables)).name} q WHERE q.s {draw(st.sampled_from(('=', '<')))} {texts[0]}"
@@ -396,6 +440,30 @@ def _windowed(draw: st.DrawFn, rows: Relation) -> Relation:
 
 
 @st.composite
+def _recursions(draw: st.DrawFn, tables: list[TableDefinition], depth: int) -> Relation:
+    """What is reached over the rows of a table, in a few steps or in any number of them."""
+    name, begun = f"r{depth}", draw(_queries(tables, depth - 1))
+    numbers = [column for column, kind in begun.columns.items() if kind == "int"] or ["1"]
+    first = f"SELECT {draw(st.sampled_from(numbers))}, 0 FROM ({begun.sql}) b"
+    source, columns = f"{draw(st.sampled_from(tables)).name} e", _row("e", COLUMNS)
+    there, on = draw(st.sampled_from((("e.g", "e.i"), ("e.i", "e.g"), ("e.i", "e.i"))))
+    reached = f"FROM {name} JOIN {source} ON {on} = {name}.o0"
+    extra = f" AND {draw(conditions(columns))}" if draw(st.booleans()) else ""
+    if draw(st.integers(0, 5)) == 0:
+        extra += f" AND {draw(_asks(tables, columns, depth + 30))}"
+    if draw(st.integers(0, 7)) == 0:
+        extra += f" AND {_in_time(draw, columns)}"
+    if draw(st.booleans()):
+        recursion = f"{first} UNION SELECT {there}, {name}.o1 {reached}{extra}"
+    else:
+        recursion = f"{first} UNION ALL SELECT {there}, {name}.o1 + 1 {reached} WHERE {name}.o1 < 2{extra}"
+    above = draw(st.sampled_from(("o0, o1", "o0, o1", "DISTINCT o0, o1", "o0, count(*)::int AS o1")))
+    group = " GROUP BY o0" if "count" in above else ""
+    sql = f"WITH RECURSIVE {name}(o0, o1) AS ({recursion}) SELECT {above} FROM {name}{group}"
+    return Relation(sql, {"o0": "int", "o1": "int"})
+
+
+@st.composite
 def _aggregate(draw: st.DrawFn, rest: str, columns: dict[str, str]) -> Relation:
     keys = draw(st.lists(st.sampled_from(list(columns)), max_size=2, unique=True))
     kinds = {f"o{position}": columns[key] for position, key in enumerate(keys)}
@@ -406,6 +474,9 @@ def _aggregate(draw: st.DrawFn, rest: str, columns: dict[str, str]) -> Relation:
         kinds[f"o{position}"] = kind
     group = f" GROUP BY {', '.join(keys)}" if keys else ""
     having = draw(st.sampled_from(("", "", " HAVING count(*) > 1", f" HAVING max({next(iter(columns))}) IS NOT NULL")))
+    if draw(st.integers(0, 24)) == 0:
+        outputs.append(f"count(*) FILTER (WHERE {_in_time(draw, columns)}) AS o{len(outputs)}")
+        kinds[f"o{len(kinds)}"] = "big"
     return Relation(f"SELECT {', '.join(outputs)} {rest}{group}{having}", kinds)
 
 

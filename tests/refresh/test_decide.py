@@ -46,10 +46,6 @@ TRUNCATED = {1: SourceChanges("public.orders", 0.0, 1, True)}
         (replace(USUAL, populated=False), Action.FULL, "not populated yet"),
         (replace(USUAL, effective_mode="FULL", mode_reason="PT224: window"), Action.FULL, "PT224: window"),
         (replace(USUAL, suspended=True, full="asked for"), Action.SKIP, "suspended"),
-        (replace(USUAL, last_full_ms=10.0, ms_per_change=1.6), Action.FULL, "about 16 ms expected for 10 changes"),
-        (replace(USUAL, last_full_ms=10.0, ms_per_change=1.4), Action.DIFFERENTIAL, "10 changes"),
-        (replace(USUAL, last_full_ms=10.0, ms_per_change=9.0, refresh_mode="DIFFERENTIAL"), Action.DIFFERENTIAL, "10"),
-        (replace(USUAL, ms_per_change=9.0), Action.DIFFERENTIAL, "10 changes"),
     ],
 )
 def test_rules(given: Circumstances, action: Action, reason: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pgtrickle import Trickle, db
 from pgtrickle.apply.staging_tables import create_landing
+from pgtrickle.config import Settings
 from pgtrickle.physical.flow import Flow, LandResult, Read
 from pgtrickle.physical.flow_sql import count_sql, flow_sql, in_order
 from pgtrickle.physical.window_parts import Changed
@@ -20,7 +21,7 @@ ANY = "1:1:"
 
 def result_flow(conn: db.Connection, query: str) -> Flow:
     """What lands as the result when every source has a change."""
-    prepared, _ = rehearse(conn, query)
+    prepared, _ = rehearse(conn, query, Settings())
     oids = [table.oid for table in prepared.sources]
     window = Window(ANY, Connections.single(conn), {oid: Span(ANY, ANY) for oid in oids})
     facts = ask.gather(conn, oids, dict.fromkeys(oids, 1))

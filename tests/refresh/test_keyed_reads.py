@@ -40,6 +40,8 @@ AGAIN = {
     "listed": "SELECT k, string_agg(v::text, ',' ORDER BY v) AS s FROM r GROUP BY k",
     "percentile": "SELECT k, percentile_cont(0.5) WITHIN GROUP (ORDER BY v) AS p FROM r GROUP BY k",
     "mode": "SELECT k, mode() WITHIN GROUP (ORDER BY v) AS m FROM r GROUP BY k",
+    "of_pairs": "SELECT k, corr(v, k) AS c, regr_slope(v, k) AS s, covar_pop(v, v) AS p FROM r GROUP BY k",
+    "of_bits": "SELECT k, bit_or(v) AS o, bit_and(v) AS a FROM r GROUP BY k",
     "of_users": "SELECT k, product(v) AS p FROM r GROUP BY k",
     "first": "SELECT DISTINCT ON (k) k, v FROM r ORDER BY k, v DESC",
     "looks": "SELECT n, count(*) AS rows FROM x GROUP BY n",

@@ -8,9 +8,10 @@ import pytest
 
 from pgtrickle import db
 from pgtrickle.api import Trickle
-from pgtrickle.apply import merge
+from pgtrickle.apply import indexes, merge
 from pgtrickle.apply import state as state_tables
 from pgtrickle.apply.run import run
+from pgtrickle.config import Settings
 from pgtrickle.db import Connection
 from pgtrickle.errors import StateError
 from pgtrickle.model import Column, PgType
@@ -50,7 +51,7 @@ def test_two_results_are_applied_in_one_transaction(conn: Connection) -> None:
 def summed(conn: Connection) -> StateTable:
     """The state of `sum` and `max` by key, made and empty."""
     conn.execute("CREATE TABLE t (k int, v int)")
-    prepared, _ = rehearse(conn, "SELECT k, sum(v) AS s, max(v) AS m FROM t GROUP BY k")
+    prepared, _ = rehearse(conn, "SELECT k, sum(v) AS s, max(v) AS m FROM t GROUP BY k", Settings())
     (kept,) = prepared.states.values()
     assert isinstance(kept, StateTable)
     named = StateTable("pg_temp.kept", kept.aggregate, kept.hashable)
@@ -92,3 +93,50 @@ def test_what_must_hold_and_does_not_is_an_error(conn: Connection) -> None:
     with pytest.raises(StateError, match="fewer rows in a group") as raised:
         run(conn, state.merge(kept, Scratch("use"), rows, None, lambda _: None).compute)
     assert raised.value.code == "PT331"
+
+
+def index_texts(conn: Connection, table: str) -> list[str]:
+    """Those that are valid and ready, by name and definition."""
+    found = conn.execute(
+        "SELECT pg_get_indexdef(indexrelid) FROM pg_index WHERE indrelid = %s::regclass AND indisvalid AND indisready"
+        " ORDER BY 1",
+        (table,),
+    )
+    return [str(text) for (text,) in found.fetchall()]
+
+
+def test_state_is_looked_up_by_trees_where_values_are_small(conn: Connection) -> None:
+    conn.execute("CREATE TABLE t (a int, b text, c numeric(9, 2), d numeric, e char(400))")
+    prepared, _ = rehearse(conn, "SELECT a, b, c, d, e, count(*) AS n FROM t GROUP BY a, b, c, d, e", Settings())
+    (kept,) = prepared.states.values()
+    assert isinstance(kept, StateTable)
+    named = StateTable("pg_temp.kept", kept.aggregate, kept.hashable)
+    state_tables.create(conn, named, looked_up=True)
+    columns = {text.partition(" USING ")[2] for text in index_texts(conn, "pg_temp.kept")}
+    a, b, c, d, e = kept.aggregate.keys
+    assert columns == {
+        "btree (h)",
+        f"btree ({a})",
+        f"btree ({c})",
+        *(f"hash ({key})" for key in (b, d, e)),
+        *(f"btree (h) WHERE ({key} IS NULL)" for key in (b, d, e)),
+    }
+
+
+def test_indexes_made_after_a_load_are_those_that_were_there(conn: Connection) -> None:
+    kept = summed(conn)
+    conn.execute('CREATE INDEX "with space" ON pg_temp.kept USING hash (n) WHERE n > 0')
+    before = index_texts(conn, kept.name)
+    with indexes.made_after(conn, kept.name):
+        assert index_texts(conn, kept.name) == []
+        run(conn, state.rebuild(kept, "SELECT 1 AS c1, 2 AS a0_n, 3::numeric AS a0_s, 4 AS a1_v, 0 AS a1_lost, 1 AS w"))
+    assert index_texts(conn, kept.name) == before
+    assert len(before) == 2
+
+
+def test_indexes_stay_where_a_load_fails(conn: Connection) -> None:
+    kept = summed(conn)
+    before = index_texts(conn, kept.name)
+    with pytest.raises(StateError), conn.transaction(), indexes.made_after(conn, kept.name):
+        raise StateError("a row is not right", code="PT331", hint="")
+    assert index_texts(conn, kept.name) == before

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from pgtrickle import db, embedded
 from pgtrickle.api import Trickle
 from pgtrickle.apply import merge, update_key
+from pgtrickle.config import Settings
 from pgtrickle.db import Connection
 from pgtrickle.errors import StateError
 from pgtrickle.model import Column, PgType
@@ -114,7 +115,7 @@ def test_a_row_that_is_not_there_is_an_error(conn: Connection) -> None:
     ],
 )
 def test_the_key_of_a_query(tables: Trickle, query: str, key: set[int] | None) -> None:
-    prepared, _ = rehearse(tables.connection, query)
+    prepared, _ = rehearse(tables.connection, query, Settings())
     found = update_key.key_of(tables.connection, 0, prepared.storage.columns, prepared.tree, "on")
     assert found == (None if key is None else frozenset(key))
 

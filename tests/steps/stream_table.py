@@ -83,3 +83,61 @@ class OnTable:
         if self.sources is not None:
             self.sources.drop()
         self.connection.close()
+
+
+class OnWriters:
+    """A stream table of the view in IMMEDIATE mode: after each statement it must be what the query says."""
+
+    def __init__(self, dsn: str) -> None:
+        self.connection = db.open_session(dsn)
+        self.dsn = dsn
+        self.trickle: Trickle | None = None
+        self.sources: Sources | None = None
+        self.is_created = False
+
+    def setup(self, file: StepFile) -> None:
+        self.sources = Sources(self.connection, file)
+        dsn = make_conninfo(self.dsn, options=f"-csearch_path={self.sources.schema},public")
+        self.trickle = Trickle(dsn)
+        self.trickle._refresher.without_spark = True
+        self.trickle.create_stream_table("stream", file.view, refresh_mode="IMMEDIATE")
+        self.is_created = True
+        (stream,) = self.trickle.status("stream")
+        assert stream.effective_mode == "IMMEDIATE", stream
+        assert self._by_one_statement() or "recursion" in str(file.path)
+
+    def _by_one_statement(self) -> bool:
+        """Whether few changes are applied by one statement."""
+        row = self.connection.execute(
+            "SELECT bool_or(f.prosrc LIKE '%WITH \"pgt_%') FROM pg_proc AS f JOIN pg_namespace AS n"
+            " ON n.oid = f.pronamespace WHERE n.nspname = 'pgtrickle_state' AND f.proname LIKE 'i\\_%'"
+        ).fetchone()
+        assert row is not None
+        return bool(row[0])
+
+    def apply(self, step: Step) -> ZSet:
+        assert self.sources is not None
+        assert self.trickle is not None
+        old = self.contents()
+        self.sources.apply(step)
+        delta = self.contents()
+        delta.subtract(old)
+        if step is self.sources.file.steps[-1]:
+            assert all(found.equal for found in self.trickle.verify("stream"))
+        return delta
+
+    def contents(self) -> ZSet:
+        return Counter(self.connection.execute("SELECT * FROM stream").fetchall())
+
+    def answer(self) -> ZSet:
+        assert self.sources is not None
+        return self.sources.answer()
+
+    def close(self) -> None:
+        if self.trickle is not None:
+            if self.is_created:
+                self.trickle.drop_stream_table("stream")
+            self.trickle.close()
+        if self.sources is not None:
+            self.sources.drop()
+        self.connection.close()

@@ -7,6 +7,7 @@ peers has any order.
 from __future__ import annotations
 
 from collections import Counter
+from decimal import Decimal
 
 from hypothesis import strategies as st
 
@@ -161,4 +162,82 @@ def _changes(draw: st.DrawFn, present: dict[str, dict[int, Row]]) -> tuple[Chang
             rest = draw(st.tuples(VALUES, VALUES, VALUES)) if table == "t" else (draw(NAMES),)
             new = rows[id_] = (id_, *rest)
         changes.append(Change(table, old, new))
+    return tuple(changes)
+
+
+GOING_ON = (
+    "count(*) OVER w AS c{}",
+    "count(w) OVER w AS c{}",
+    "sum(v) OVER w AS c{}",
+    "sum(w) FILTER (WHERE v > 0) OVER w AS c{}",
+    "sum(CASE WHEN v > 0 THEN w ELSE v END) OVER w AS c{}",
+    "min(v) OVER w AS c{}",
+    "max(w) OVER w AS c{}",
+    "first_value(w) OVER w AS c{}",
+    "last_value(v) OVER w AS c{}",
+    "avg(w) FILTER (WHERE v > 0) OVER w AS c{}",
+    "avg(v) OVER w AS c{}",
+    "stddev(v) OVER w AS c{}",
+)
+AROUND = (
+    "lag(w) OVER w AS c{}",
+    "lag(v, 2, 7) OVER w AS c{}",
+    "lead(w, 1) OVER w AS c{}",
+    "lead(v, 3) OVER w AS c{}",
+)
+NEAR = ("ROWS 1 PRECEDING", "ROWS BETWEEN 2 PRECEDING AND 1 PRECEDING", "ROWS BETWEEN 1 PRECEDING AND 2 FOLLOWING")
+BY_PEERS = ("rank() OVER w AS c{}", "dense_rank() OVER w AS c{}")
+DIRECTIONS = ("", " DESC", " NULLS FIRST", " DESC NULLS LAST")
+RUNNING = ("", "ROWS UNBOUNDED PRECEDING", "GROUPS UNBOUNDED PRECEDING", "RANGE UNBOUNDED PRECEDING")
+D = TableDefinition("d", "k int, v int, w numeric(6, 2)")
+OF_V = st.sampled_from((None, -1, 0, 1, 2))
+OF_W = st.sampled_from((None, Decimal("-1.00"), Decimal("0.50"), Decimal("2.25")))
+
+
+@st.composite
+def continued_files(draw: st.DrawFn) -> StepFile:
+    """A view of calls that go on from the row before, all of one window or the first places of it, and six steps on a
+    table whose rows have no key. Where rows are taken one by one, only those tie that are alike."""
+
+    def of(*choices: str) -> str:
+        return draw(st.sampled_from(choices))
+
+    frame = of(*RUNNING)
+    columns = draw(st.permutations(("v", "w")))
+    if not frame.startswith("ROWS") and draw(st.booleans()):
+        columns = columns[:1]
+    by_row = len(columns) == 2
+    order = ", ".join(column + of(*DIRECTIONS) for column in columns)
+    if by_row and draw(st.booleans()):
+        frame = of(*NEAR, frame)
+    ranks = (*BY_PEERS, "row_number() OVER w AS c{}") if by_row else BY_PEERS
+    window = f"{of('PARTITION BY k', 'PARTITION BY k', '')} ORDER BY {order}"
+    over = window if not by_row or "PARTITION" in window else f"{window}, k{of(*DIRECTIONS)}"
+    going_on = (*GOING_ON, *AROUND) if by_row else tuple(call for call in GOING_ON if "_value" not in call)
+    calls = draw(st.lists(st.sampled_from((*going_on, *ranks)), min_size=1, max_size=4, unique=True))
+    made = ", ".join(call.format(place) for place, call in enumerate(calls))
+    rest = f"FROM d WINDOW w AS ({over} {frame})"
+    view = f"SELECT k, v, w, {made} {rest}"
+    if draw(st.booleans()):
+        number = draw(st.sampled_from(ranks)).format("x")
+        bound = of("cx <= 1", "cx = 1", "cx < 3", "3 >= cx", "cx <= 2 AND v > 0")
+        view = f"SELECT * FROM (SELECT k, v, w, {made}, {number} {rest}) q WHERE {bound}"
+    elif draw(st.booleans()):
+        view = f"SELECT k, count(*) AS n, sum(c0) AS s FROM (SELECT k, {calls[0].format(0)} {rest}) q GROUP BY k"
+    present: list[Row] = []
+    steps = tuple(Step(line, _changes_of_d(draw, present), Counter()) for line in range(6))
+    return StepFile("random", "a random view", (D,), (), view, steps)
+
+
+def _changes_of_d(draw: st.DrawFn, present: list[Row]) -> tuple[Change, ...]:
+    changes: list[Change] = []
+    for _ in range(draw(st.integers(1, 7))):
+        old = new = None
+        kind = draw(st.sampled_from(("insert", "insert", "insert", "delete", "update")))
+        if kind != "insert" and present:
+            old = present.pop(draw(st.integers(0, len(present) - 1)))
+        if kind != "delete" or old is None:
+            new = (draw(st.sampled_from((None, 1, 1, 2))), draw(OF_V), draw(OF_W))
+            present.append(new)
+        changes.append(Change("d", old, new))
     return tuple(changes)

@@ -39,8 +39,7 @@ def test_wrong_arguments_are_clear_errors(told: Story) -> None:
     refused(told, UsageError, "PT010", schedule="1x")
     refused(told, UsageError, "PT011", schedule="0s")
     refused(told, UsageError, "PT006", refresh_mode="OFTEN")
-    refused(told, Unsupported, "PT290", refresh_mode="IMMEDIATE")
-    refused(told, Unsupported, "PT290", refresh_mode="IMMEDIATE", cdc_mode="trigger")
+    refused(told, Unsupported, "PT700", "SELECT kind, now() AS at FROM t", refresh_mode="IMMEDIATE")
     refused(told, UsageError, "PT292", refresh_mode="IMMEDIATE", cdc_mode="wal")
     refused(told, UsageError, "PT007", cdc_mode="telepathy")
 

@@ -271,7 +271,15 @@ def test_our_own_schemas_are_refused(database18: str) -> None:
                 with pytest.raises(QueryError) as caught:
                     refused()
                 assert (caught.value.code, bool(caught.value.hint)) == ("PT315", True)
-        for schema in ("pgtrickle", "pgtrickle_changes", "pgtrickle_state", "pg_catalog", "pg_temp", "pg_toast"):
+        for schema in (
+            "pgtrickle",
+            "pgtrickle_changes",
+            "pgtrickle_internal",
+            "pgtrickle_state",
+            "pg_catalog",
+            "pg_temp",
+            "pg_toast",
+        ):
             with pytest.raises(UsageError) as denied:
                 made.trickle.create_stream_table(f"{schema}.x", "SELECT id FROM t", initialize=False)
             assert (denied.value.code, bool(denied.value.hint)) == ("PT314", True)

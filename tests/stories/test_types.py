@@ -171,7 +171,11 @@ class Wide:
         try:
             with self.story.connection.transaction(force_rollback=True):
                 self.story.run(expression.format(v=column))
-        except (psycopg.errors.UndefinedFunction, psycopg.errors.InvalidTableDefinition):
+        except (
+            psycopg.errors.UndefinedFunction,
+            psycopg.errors.InvalidTableDefinition,
+            psycopg.errors.FeatureNotSupported,
+        ):
             return False
         return True
 
@@ -261,6 +265,74 @@ def test_extremes_of_every_type_that_has_them(story18: Story) -> None:
     calls = ", ".join(f"min({column}) AS {column}_l, max({column}) AS {column}_m" for column in ordered)
     story18.looks.add("extremes")
     story18.create("extremes", f"SELECT g, {calls} FROM t GROUP BY g")
+    told.churn()
+
+
+def test_every_type_in_the_order_of_a_window(story18: Story) -> None:
+    """Peers by it, rows one by one, and its values handed from row to row."""
+    told = wide(story18)
+    ordered = told.can("SELECT rank() OVER (ORDER BY {v}) FROM t")
+    assert {"numeric", "float8", "interval", "char_n_", "jsonb", "composite", "numrange", "enum"} <= ordered.keys()
+    calls = [
+        f"rank() OVER (ORDER BY {key}) AS {key}_r, count({key}) OVER (ORDER BY {key} DESC) AS {key}_n,"
+        f" lag(id) OVER (PARTITION BY g ORDER BY {key} NULLS FIRST, id) AS {key}_l,"
+        f" first_value({key}) OVER (PARTITION BY g ORDER BY {key}, id GROUPS 1 PRECEDING) AS {key}_f"
+        for key in ordered
+    ]
+    story18.create("ordered", f"SELECT id, {', '.join(calls)} FROM t")
+    told.churn()
+
+
+def test_every_type_that_partitions_a_window(story18: Story) -> None:
+    """The state finds a partition by a hash of its keys: equal values have one, however they look."""
+    told = wide(story18)
+    keys = told.can("SELECT count(*) OVER (PARTITION BY {v}) FROM t")
+    assert {"numeric", "float8", "interval", "char_n_", "jsonb", "composite", "numrange", "money"} <= keys.keys()
+    few = [key for key, kind in keys.items() if not kind.looks]
+    parted = [[key] for key, kind in keys.items() if kind.looks] + [
+        few[place : place + 4] for place in range(0, len(few), 4)
+    ]
+    branches = [
+        f"SELECT '{by[0]}' AS type, id, {by[0]}::text AS v, count(*) OVER (PARTITION BY {', '.join(by)}) AS n,"
+        f" string_agg(id::text, ' ') OVER (PARTITION BY {', '.join(by)} ORDER BY id) AS s FROM t"
+        for by in parted
+    ]
+    story18.create("parted", " UNION ALL ".join(branches))
+    told.churn()
+
+
+RANGES = {
+    "int2": "1",
+    "int8": "5",
+    "numeric": "0.5",
+    "numeric_5_2_": "0.5",
+    "float8": "0.25",
+    "float4": "0.25",
+    "date": "interval '1 day'",
+    "timestamp": "interval '2000 years'",
+    "timestamptz": "interval '2 hours'",
+    "time": "interval '2 hours'",
+    "timetz": "interval '2 hours'",
+    "interval": "interval '1 day'",
+    "domain": "2",
+    "domain_of_numeric": "0.5",
+}
+"""Distances, for each type that has any."""
+
+
+def test_frames_by_distance_of_every_type_that_has_it(story18: Story) -> None:
+    told = wide(story18)
+    within = "rank() OVER (ORDER BY {v} RANGE BETWEEN {d} PRECEDING AND CURRENT ROW)"
+    calls = [
+        f"count(*) OVER (ORDER BY {key}{way} RANGE BETWEEN {distance} PRECEDING AND {distance} FOLLOWING) AS {key}_n"
+        for key, distance in RANGES.items()
+        for way in ("", " DESC")
+    ]
+    found = {key for d in {*RANGES.values()} for key in told.can(f"SELECT {within.replace('{d}', d)} FROM t LIMIT 0")}
+    assert found == RANGES.keys()
+    inner = "WHERE coalesce(date <> ALL ('{4713-11-24 BC, 5874897-12-31}'), true)"  # no day before or after
+    story18.create("near", f"SELECT id, {', '.join(calls[::2])} FROM t {inner}")
+    story18.create("near_down", f"SELECT id, {', '.join(calls[1::2])} FROM t {inner}")
     told.churn()
 
 

@@ -202,7 +202,7 @@ def prune(conn: psycopg.Connection[Any], source_oid: int) -> int:
             str(frontier)
             for (frontier,) in conn.execute(
                 "SELECT t.frontier::text FROM pgtrickle.pgt_stream_tables AS t JOIN pgtrickle.pgt_dependencies AS d"
-                " USING (pgt_id) WHERE d.source_relid = %s AND t.effective_mode <> 'FULL'",
+                " USING (pgt_id) WHERE d.source_relid = %s AND t.effective_mode = 'DIFFERENTIAL'",
                 (source_oid,),
             )
         ]

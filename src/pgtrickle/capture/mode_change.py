@@ -164,7 +164,7 @@ def lose(conn: psycopg.Connection[Any], source_oid: int, reason: str) -> None:
     marked = conn.execute(
         "UPDATE pgtrickle.pgt_stream_tables AS t SET needs_reinit = true, reinit_reason = %s, updated_at = now()"
         " FROM pgtrickle.pgt_dependencies AS d WHERE d.pgt_id = t.pgt_id AND d.source_relid = %s"
-        " AND t.effective_mode <> 'FULL' RETURNING pg_catalog.format('%%I.%%I', t.pgt_schema, t.pgt_name)",
+        " AND t.effective_mode = 'DIFFERENTIAL' RETURNING pg_catalog.format('%%I.%%I', t.pgt_schema, t.pgt_name)",
         (f"changes of a source were lost: {reason}", source_oid),
     ).fetchall()
     for (table,) in marked:

@@ -85,7 +85,7 @@ def asked_of(conn: psycopg.Connection[Any], settings: Settings) -> dict[int, Req
     for oid, name, requested in conn.execute(
         "SELECT d.source_relid, pg_catalog.format('%I.%I', t.pgt_schema, t.pgt_name), t.requested_cdc_mode"
         " FROM pgtrickle.pgt_stream_tables AS t JOIN pgtrickle.pgt_dependencies AS d USING (pgt_id)"
-        " WHERE t.effective_mode <> 'FULL' ORDER BY t.pgt_id"
+        " WHERE t.effective_mode = 'DIFFERENTIAL' ORDER BY t.pgt_id"
     ):
         consumers[oid].append((name, requested))
     return {oid: combine(each, settings.cdc_mode) for oid, each in consumers.items()}

@@ -32,14 +32,20 @@ class SourceColumn:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A table that can be captured. `descendants` are its partitions at all levels, `parents` those tables of the
-    hierarchy that may have partitions (itself included)."""
+    """A table that can be captured. `descendants` are its partitions or heirs at all levels, `parents` those tables of
+    the hierarchy that may have some (itself included). `unlogged`: a crash empties it, or one of these."""
 
     table: Table
     attributes: tuple[SourceColumn, ...]
     descendants: tuple[Table, ...]
     parents: tuple[int, ...]
     row_level: bool
+    unlogged: bool
+    partitioned: bool
+
+    def has_rows(self, oid: int) -> bool:
+        """Whether a table of the hierarchy holds rows itself: one that is partitioned does not."""
+        return not (self.partitioned and oid in self.parents)
 
     @property
     def trigger_count(self) -> int:
@@ -86,52 +92,56 @@ ORDER BY a.attnum
 """
 
 
+# Statement triggers fire only on the table that a statement names. `from_outside`: a statement may name a table that is
+# none of the source's own, and change this one's rows: a parent of it, when it is a partition or inherits.
+_TREE = """
+SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence, pg_has_role(c.relowner, 'USAGE'),
+       EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhrelid = c.oid
+               AND i.inhparent NOT IN (SELECT pgtrickle_internal.with_descendants(%(root)s))) AS from_outside
+FROM pgtrickle_internal.with_descendants(%(root)s) AS d(oid) JOIN pg_class AS c ON c.oid = d.oid
+JOIN pg_namespace AS n ON n.oid = c.relnamespace ORDER BY c.oid
+"""
+
+
 def read_source(conn: psycopg.Connection[Any], table: Table, *, trigger_mode: str = "statement") -> Source:
     """The source as it is now; Unsupported if its changes cannot be captured exactly, or not by us."""
     row = conn.execute(
-        "SELECT c.relkind, c.relpersistence, n.nspname, c.relname, pg_has_role(c.relowner, 'USAGE'),"
-        " EXISTS (SELECT FROM pg_inherits WHERE inhrelid = c.oid),"
-        " EXISTS (SELECT FROM pg_inherits WHERE inhparent = c.oid),"
-        " EXISTS (SELECT FROM pg_subscription_rel WHERE srrelid = c.oid OR srrelid IN"
-        "   (SELECT p.relid FROM pg_partition_tree(c.oid) AS p))"
+        "SELECT c.relkind, c.relpersistence, n.nspname, c.relname, pg_has_role(c.relowner, 'USAGE'), c.relispartition,"
+        " EXISTS (SELECT FROM pg_subscription_rel WHERE srrelid IN (SELECT pgtrickle_internal.with_descendants(c.oid)))"
         " FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = %s",
         (table.oid,),
     ).fetchone()
     if row is None:
         raise StateError(f"the table {table} no longer exists", code="PT321", hint="Drop or alter the stream table.")
-    kind, persistence, schema, name, owned, is_child, has_children, subscribed = row
+    kind, persistence, schema, name, owned, is_partition, subscribed = row
     current = Table(table.oid, schema, name)
-    _require_capturable(current, kind, persistence, has_children and kind != "p")
+    _require_capturable(current, kind, persistence)
     if kind == "p" and subscribed:
         raise _refusal(current, "the target of a subscription, and partitioned", "Use refresh_mode => 'FULL'.")
     if not owned:
-        raise Unsupported(
-            f"changes of {current} cannot be captured: this role does not own it, so it cannot add triggers",
-            code="PT251",
-            hint="Connect as the owner of the table, or GRANT that role to the one pgtrickle uses.",
-        )
+        raise _not_owned(current, current)
     with conn.cursor(row_factory=class_row(SourceColumn)) as cursor:
         attributes = tuple(cursor.execute(_ATTRIBUTES, (table.oid,)))
-    tree = conn.execute(
-        "SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence FROM pg_partition_tree(%s) AS p"
-        " JOIN pg_class AS c ON c.oid = p.relid"
-        " JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.relkind = 'p' OR p.level > 0 ORDER BY c.oid",
-        (table.oid,),
-    ).fetchall()
-    descendants = tuple(Table(*each[:3]) for each in tree if each[0] != table.oid)
-    if any(each[3] == "f" for each in tree):
-        raise _refusal(current, "a partitioned table with a foreign partition", "Use refresh_mode => 'FULL'.")
-    if any(each[4] == "u" for each in tree):
-        raise _refusal(
-            current,
-            "a partitioned table with an unlogged partition, which a crash empties unseen",
-            "ALTER TABLE … SET LOGGED for the partition, or refresh_mode => 'FULL'.",
-        )
-    parents = tuple(each[0] for each in tree if each[3] == "p")
-    return Source(current, attributes, descendants, parents, _row_level(kind, is_child, subscribed, trigger_mode))
+    tree = conn.execute(_TREE, {"root": table.oid}).fetchall()
+    descendants = []
+    for oid, in_schema, named, below, lasts, theirs, _ in tree:
+        if oid == table.oid:
+            continue
+        descendants.append(Table(oid, in_schema, named))
+        if below == "f":
+            what = "a partitioned table with a foreign partition" if kind == "p" else "inherited by a foreign table"
+            raise _refusal(current, what, "Use refresh_mode => 'FULL'.")
+        if lasts == "t":
+            raise _refusal(current, "inherited by a temporary table", "DROP that table, or use refresh_mode => 'FULL'.")
+        if not theirs:
+            raise _not_owned(current, descendants[-1])
+    parents = tuple(each[0] for each in tree if each[3] == "p" or (kind == "r" and not is_partition))
+    row_level = any(each[6] for each in tree) or (kind != "p" and (subscribed or trigger_mode == "row"))
+    unlogged = any(each[4] == "u" for each in tree)
+    return Source(current, attributes, tuple(descendants), parents, row_level, unlogged, kind == "p")
 
 
-def _require_capturable(table: Table, kind: str, persistence: str, is_inherited: bool) -> None:
+def _require_capturable(table: Table, kind: str, persistence: str) -> None:
     if kind in _REFUSED_KINDS:
         what, hint = _REFUSED_KINDS[kind]
         raise _refusal(table, what, hint)
@@ -141,25 +151,15 @@ def _require_capturable(table: Table, kind: str, persistence: str, is_inherited:
         raise _refusal(table, "a system catalog", "Use refresh_mode => 'FULL'.")
     if persistence == "t":
         raise _refusal(table, "a temporary table", "Only one session sees it: use a permanent table.")
-    if persistence == "u":
-        raise _refusal(
-            table,
-            "an unlogged table, which a crash empties unseen",
-            "ALTER TABLE … SET LOGGED, or refresh_mode => 'FULL'.",
-        )
-    if is_inherited:
-        raise _refusal(table, "inherited by others", "Use declarative partitioning, or refresh_mode => 'FULL'.")
 
 
-def _row_level(kind: str, is_child: bool, subscribed: bool, trigger_mode: str) -> bool:
-    """Whether triggers must run once a row.
-
-    A statement trigger fires only on the table the statement names, so a partition used by itself, or a table that
-    inherits, would miss writes through its parent; and the apply worker of a subscription fires row triggers only. A
-    partitioned table always has statement triggers, on itself and on every partition: each statement fires exactly one
-    set, whichever it names.
-    """
-    return kind != "p" and (is_child or subscribed or trigger_mode == "row")
+def _not_owned(table: Table, part: Table) -> Unsupported:
+    it = "it" if part == table else str(part)
+    return Unsupported(
+        f"changes of {table} cannot be captured: this role does not own {it}, so it cannot add triggers",
+        code="PT251",
+        hint="Connect as the owner of the table, or GRANT that role to the one pgtrickle uses.",
+    )
 
 
 def _refusal(table: Table, what: str, hint: str) -> Unsupported:

@@ -31,7 +31,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
-from pgtrickle.capture import buffer, eligibility, mode_change, named_locks
+from pgtrickle.capture import buffer, copies, eligibility, mode_change, named_locks
 from pgtrickle.capture.locks import GIVE_UP_AFTER_S, LockRequest, lock_all
 from pgtrickle.capture.modes import CaptureMode
 from pgtrickle.capture.source import Source, SourceColumn, read_source
@@ -48,6 +48,12 @@ _TRANSITIONS: Final = {
     "delete": "REFERENCING OLD TABLE AS old_rows",
     "truncate": "",
 }
+
+_FOLLOWED: Final = (
+    "SELECT FROM pgtrickle.pgt_followers AS f JOIN pgtrickle.pgt_stream_tables AS t USING (pgt_id)"
+    " WHERE t.pgt_relid = %(oid)s AND f.expired_at IS NULL"
+)
+"""The source is a stream table that someone outside of the database follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +171,12 @@ def disarm(conn: psycopg.Connection[Any], source_oid: int) -> None:
 
 
 def stand(conn: psycopg.Connection[Any], source_oid: int) -> bool:
-    """Whether all triggers of the source are there, enabled as we enable them, and see all who write to it."""
+    """Whether all triggers of the source are there, enabled as we enable them, and see all who write to it; and no
+    crash has emptied it."""
     row = conn.execute(
         "SELECT (SELECT count(*) FROM pg_trigger WHERE tgfoid = to_regproc(%s) AND tgenabled = 'A') = trigger_count"
-        " AND pgtrickle.sees_all_writers(source_relid, trigger_level)"
+        " AND pgtrickle_internal.sees_all_writers(source_relid, trigger_level)"
+        " AND pgtrickle_internal.outlived_crashes(source_relid, unlogged)"
         " FROM pgtrickle.pgt_change_tracking WHERE source_relid = %s",
         (f"{buffer.SCHEMA}.{buffer.function_name(source_oid)}", source_oid),
     ).fetchone()
@@ -208,12 +216,13 @@ def detach_all(
 
 
 def _has_readers(conn: psycopg.Connection[Any], source_oid: int) -> bool:
-    """Whether a stream table goes on from changes of the source that it counts on to be in the buffer."""
+    """Whether someone goes on from changes of the source that it counts on to be in the buffer."""
     return bool(
         conn.execute(
             "SELECT FROM pgtrickle.pgt_dependencies JOIN pgtrickle.pgt_stream_tables USING (pgt_id)"
-            " WHERE source_relid = %s AND effective_mode <> 'FULL' AND is_populated AND NOT needs_reinit LIMIT 1",
-            (source_oid,),
+            " WHERE source_relid = %(oid)s AND effective_mode = 'DIFFERENTIAL' AND is_populated AND NOT needs_reinit"
+            f" UNION ALL {_FOLLOWED} LIMIT 1",
+            {"oid": source_oid},
         ).rowcount
     )
 
@@ -222,8 +231,8 @@ def _is_used(conn: psycopg.Connection[Any], source_oid: int) -> bool:
     return bool(
         conn.execute(
             "SELECT FROM pgtrickle.pgt_dependencies JOIN pgtrickle.pgt_stream_tables USING (pgt_id)"
-            " WHERE source_relid = %s AND effective_mode <> 'FULL' LIMIT 1",
-            (source_oid,),
+            f" WHERE source_relid = %(oid)s AND effective_mode = 'DIFFERENTIAL' UNION ALL {_FOLLOWED} LIMIT 1",
+            {"oid": source_oid},
         ).rowcount
     )
 
@@ -237,6 +246,8 @@ def _remove(conn: psycopg.Connection[Any], source_oid: int, triggers: Sequence[_
     mode_change.restore_identity(conn, source_oid)
     conn.execute("DELETE FROM pgtrickle.pgt_handovers WHERE source_relid = %s", (source_oid,))
     conn.execute("DELETE FROM pgtrickle.pgt_change_tracking WHERE source_relid = %s", (source_oid,))
+    copies.drop_copy(conn, source_oid)
+    conn.execute("DELETE FROM pgtrickle.pgt_unlogged WHERE source_relid = %s", (source_oid,))
     named_locks.remove(conn, f"capture {source_oid}")
 
 
@@ -269,7 +280,8 @@ def _plan(conn: psycopg.Connection[Any], table: Table, wanted: Collection[str], 
         exists,
         buffer.unfit(conn, table.oid, columns) if exists else columns,
         body,
-        _triggers_stand(conn, source, body, truncate_only=mode is CaptureMode.WAL),
+        _triggers_stand(conn, source, body, truncate_only=mode is CaptureMode.WAL)
+        and (mode is CaptureMode.WAL or row is None or _outlived_crashes(conn, table.oid)),
         tuple(
             each
             for each in _triggers_of(conn, table.oid)
@@ -306,13 +318,13 @@ def _carry_out(conn: psycopg.Connection[Any], job: _Job) -> None:
     conn.execute(sql.SQL("REVOKE ALL ON FUNCTION {}() FROM PUBLIC").format(function))
     _drop_triggers(conn, job.strays)
     for relation in (job.source.table, *job.source.descendants):
-        _create_triggers(conn, relation, oid, row_level=job.source.row_level)
+        _create_triggers(conn, relation, job.source)
     conn.execute(
         "INSERT INTO pgtrickle.pgt_change_tracking"
-        " (source_relid, buffer_name, columns, trigger_names, trigger_count, trigger_level)"
-        " VALUES (%s, %s, %s::text[], %s::text[], %s, %s) ON CONFLICT (source_relid) DO UPDATE"
+        " (source_relid, buffer_name, columns, trigger_names, trigger_count, trigger_level, unlogged)"
+        " VALUES (%s, %s, %s::text[], %s::text[], %s, %s, %s) ON CONFLICT (source_relid) DO UPDATE"
         " SET columns = excluded.columns, trigger_names = excluded.trigger_names,"
-        " trigger_count = excluded.trigger_count, trigger_level = excluded.trigger_level",
+        " trigger_count = excluded.trigger_count, trigger_level = excluded.trigger_level, unlogged = excluded.unlogged",
         (
             oid,
             f"{buffer.SCHEMA}.{buffer.buffer_name(oid)}",
@@ -320,8 +332,11 @@ def _carry_out(conn: psycopg.Connection[Any], job: _Job) -> None:
             [_trigger_name(oid, event) for event in _EVENTS],
             job.source.trigger_count,
             "ROW" if job.source.row_level else "STATEMENT",
+            job.source.unlogged,
         ),
     )
+    if job.source.unlogged:
+        conn.execute("INSERT INTO pgtrickle.pgt_unlogged (source_relid) VALUES (%s) ON CONFLICT DO NOTHING", (oid,))
 
 
 def _triggers_of(conn: psycopg.Connection[Any], source_oid: int) -> list[_Trigger]:
@@ -349,20 +364,25 @@ def _drop_triggers(conn: psycopg.Connection[Any], triggers: Sequence[_Trigger]) 
         conn.execute(sql.SQL("DROP TRIGGER {} ON {}").format(each.name, each.table))
 
 
-def _create_triggers(conn: psycopg.Connection[Any], relation: Table, source_oid: int, *, row_level: bool) -> None:
-    """ENABLE ALWAYS: a session that applies replicated changes (session_replication_role) is a writer too."""
+def _create_triggers(conn: psycopg.Connection[Any], relation: Table, source: Source) -> None:
+    """ENABLE ALWAYS: a session that applies replicated changes (session_replication_role) is a writer too.
+
+    Where there are row triggers, a partitioned table's own never fire, and are there to be counted: the rows are its
+    partitions', and so are the triggers that see them."""
     table = sql.Identifier(relation.schema, relation.name)
     for event in _EVENTS:
-        by_row = row_level and event != "truncate"
-        name = sql.Identifier(_trigger_name(source_oid, event))
+        by_row = source.row_level and event != "truncate"
+        never = by_row and not source.has_rows(relation.oid)
+        name = sql.Identifier(_trigger_name(source.table.oid, event))
         conn.execute(
-            sql.SQL("CREATE OR REPLACE TRIGGER {} AFTER {} ON {} {} FOR EACH {} EXECUTE FUNCTION {}()").format(
+            sql.SQL("CREATE OR REPLACE TRIGGER {} AFTER {} ON {} {} FOR EACH {} {} EXECUTE FUNCTION {}()").format(
                 name,
                 sql.SQL(event.upper()),
                 table,
                 sql.SQL("" if by_row else _TRANSITIONS[event]),
-                sql.SQL("ROW" if by_row else "STATEMENT"),
-                _function(source_oid),
+                sql.SQL("ROW" if by_row and not never else "STATEMENT"),
+                sql.SQL("WHEN (false)" if never else ""),
+                _function(source.table.oid),
             )
         )
         conn.execute(sql.SQL("ALTER TABLE ONLY {} ENABLE ALWAYS TRIGGER {}").format(table, name))
@@ -374,7 +394,9 @@ def _triggers_stand(conn: psycopg.Connection[Any], source: Source, body: str, *,
     row = conn.execute(
         "SELECT f.prosrc, (SELECT count(*) FROM pg_trigger AS t WHERE t.tgfoid = f.oid"
         "   AND (t.tgenabled = 'A' OR %s AND t.tgtype & 32 = 0)"
-        "   AND t.tgrelid = ANY(%s::oid[]) AND (t.tgtype & 1 = 1) = (%s AND t.tgname NOT LIKE '%%\\_truncate'))"
+        "   AND t.tgrelid = ANY(%s::oid[]) AND (t.tgqual IS NOT NULL, t.tgtype & 1 = 1) = ("
+        "     SELECT r.by_row AND c.relkind = 'p', r.by_row AND c.relkind <> 'p' FROM pg_class AS c,"
+        "     (SELECT %s AND t.tgname NOT LIKE '%%\\_truncate') AS r(by_row) WHERE c.oid = t.tgrelid))"
         " FROM pg_proc AS f WHERE f.oid = to_regproc(%s)",
         (
             truncate_only,
@@ -384,6 +406,15 @@ def _triggers_stand(conn: psycopg.Connection[Any], source: Source, body: str, *,
         ),
     ).fetchone()
     return row is not None and row[0] == body and row[1] == source.trigger_count
+
+
+def _outlived_crashes(conn: psycopg.Connection[Any], source_oid: int) -> bool:
+    row = conn.execute(
+        "SELECT pgtrickle_internal.outlived_crashes(source_relid, unlogged) FROM pgtrickle.pgt_change_tracking"
+        " WHERE source_relid = %s",
+        (source_oid,),
+    ).fetchone()
+    return row is not None and bool(row[0])
 
 
 def _body(conn: psycopg.Connection[Any], source: Source, columns: Sequence[SourceColumn]) -> str:
@@ -408,7 +439,7 @@ def _body(conn: psycopg.Connection[Any], source: Source, columns: Sequence[Sourc
     pairs = buffer.holds_pairs(columns)
     text = sql.SQL(_TEMPLATE).format(
         **of_columns,
-        intact=_intact(source, columns),
+        intact=intact(source, columns),
         values=_tail(values),
         update=sql.SQL(_UPDATE if pairs else _UPDATE_WIDE).format(**of_columns),
         if_too_large=sql.SQL("" if pairs else _TOO_LARGE).format(**of_columns),
@@ -428,8 +459,20 @@ def _tail(items: Sequence[sql.Composable]) -> sql.Composed:
     return sql.Composed([part for item in items for part in (sql.SQL(", "), item)])
 
 
-def _intact(source: Source, columns: Sequence[SourceColumn]) -> sql.Composed:
+def intact(source: Source, columns: Sequence[SourceColumn]) -> sql.Composed:
     """A condition true as long as the columns and partitions are those the function was written for."""
+    checks: list[sql.Composable] = [same_columns(source, columns)]
+    if source.parents:
+        checks.append(
+            sql.SQL(
+                "ARRAY(SELECT inhrelid FROM pg_inherits WHERE inhparent = ANY({}::oid[]) ORDER BY inhrelid) = {}::oid[]"
+            ).format(sql.Literal(list(source.parents)), sql.Literal(sorted(each.oid for each in source.descendants)))
+        )
+    return sql.SQL(" AND ").join(checks)
+
+
+def same_columns(source: Source, columns: Sequence[SourceColumn]) -> sql.Composed:
+    """The same, of the columns alone."""
     # A virtual column's expression may read any column, so then all are watched.
     watched = source.attributes if any(column.expression is not None for column in columns) else columns
     checks: list[sql.Composable] = []
@@ -459,12 +502,6 @@ def _intact(source: Source, columns: Sequence[SourceColumn]) -> sql.Composed:
         for column in columns
         if column.expression is not None
     ]
-    if source.parents:
-        checks.append(
-            sql.SQL(
-                "ARRAY(SELECT inhrelid FROM pg_inherits WHERE inhparent = ANY({}::oid[]) ORDER BY inhrelid) = {}::oid[]"
-            ).format(sql.Literal(list(source.parents)), sql.Literal(sorted(each.oid for each in source.descendants)))
-        )
     return sql.SQL(" AND ").join(checks) if checks else sql.Composed([sql.SQL("true")])
 
 

@@ -168,7 +168,8 @@ def _(op: TopK, style: Style) -> str:
 def _(op: Window, style: Style) -> str:
     calls = ", ".join(_windowed(call, style) for call in op.calls)
     by = f"by {', '.join(map(style.column, op.keys))}" if op.keys else "(one partition)"
-    return f"{style.word('Window')} {calls} {by}"
+    first = "" if op.first is None else f", the first {op.first.last}"
+    return f"{style.word('Window')} {calls} {by}{first}"
 
 
 @line.register

@@ -5,7 +5,7 @@
 Each partition that the delta touches goes with what its rows had and comes with what they have; rows that are alike
 cancel. NULL keys are equal and form a partition; without keys there is one. Duplicates count one by one.
 State: the rows with what the calls made of them, as they were before the window. They are R|p too, so that no table is
-read.
+read. Rows beyond the first places, which a filter above drops (`first`), may be left out on both sides.
 """
 
 from __future__ import annotations

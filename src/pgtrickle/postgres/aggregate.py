@@ -13,7 +13,7 @@ Called by `weighted.py` (contributions), `statements/state.py` (the rest).
 from __future__ import annotations
 
 from pgtrickle.model import BIGINT, Column, PgType, quote
-from pgtrickle.postgres.call_state import NEVER, Contribution
+from pgtrickle.postgres.call_state import NEVER, Contribution, not_finite
 from pgtrickle.postgres.call_states import built_in, call_states
 from pgtrickle.postgres.wire import WEIGHT
 from pgtrickle.query.looks import keys_with_looks, looks_of, shown, shown_keys
@@ -35,10 +35,10 @@ def state_columns(aggregate: Aggregate) -> tuple[Column, ...]:
 
 def contribution_columns(aggregate: Aggregate) -> tuple[Column, ...]:
     """The columns of `contributions`, but for the weight."""
-    return (*key_columns(aggregate), *(contribution.column for contribution in _all_contributions(aggregate)))
+    return (*key_columns(aggregate), *(contribution.column for contribution in all_contributions(aggregate)))
 
 
-def _all_contributions(aggregate: Aggregate) -> tuple[Contribution, ...]:
+def all_contributions(aggregate: Aggregate) -> tuple[Contribution, ...]:
     """Those of the calls; where the keys have looks, also the least that came, and the rows with which one may have
     left."""
     calls = tuple(c for state in call_states(aggregate) for c in state.contributions)
@@ -49,8 +49,8 @@ def _all_contributions(aggregate: Aggregate) -> tuple[Contribution, ...]:
     came = f"min({looks_of(varying)}) FILTER (WHERE {WEIGHT} > 0)"
     return (
         *calls,
-        Contribution(Column(_LEFT, BIGINT), left, f"coalesce(sum({_LEFT}), 0)"),
-        Contribution(Column(_CAME, _TEXTS), came, _least_came()),
+        Contribution(Column(_LEFT, BIGINT), left, f"coalesce(sum({_LEFT}), 0)", "0::bigint"),
+        Contribution(Column(_CAME, _TEXTS), came, _least_came(), f"min({looks_of(varying)})"),
     )
 
 
@@ -85,20 +85,29 @@ def same_keys(keys: tuple[str, ...], left: str, right: str) -> str:
 def whole_partials(aggregate: Aggregate, relation: str, hashable: frozenset[str]) -> str:
     """State rows (h, keys, n, partials) of the groups of a relation whose rows all have weight one."""
     values = [f"{p.whole} AS {quote(p.column.name)}" for state in call_states(aggregate) for p in state.partials]
-    head = [f"{hash_keys(aggregate.keys, hashable)} AS h", *shown_keys(aggregate), f"{_total()} AS n"]
+    head = [f"{hash_keys(aggregate.keys, hashable)} AS h", *shown_keys(aggregate), "count(*) AS n"]
     return _grouped(aggregate, relation, head + values)
 
 
-def contributions(aggregate: Aggregate, relation: str) -> str:
-    """What the weighted rows add to each group: keys and contributions, the number of rows as weight."""
-    found = [f"{c.sql} AS {quote(c.column.name)}" for c in _all_contributions(aggregate)]
-    return _grouped(aggregate, relation, [*map(quote, aggregate.keys), *found, f"{_total()} AS {WEIGHT}"])
+def contributions(aggregate: Aggregate, relation: str, *, plain: bool = False) -> str:
+    """What the weighted rows add to each group: keys and contributions, the number of rows as weight. `plain`: all rows
+    have weight one, and the state they make is to be checked (`unusual`)."""
+    found = [f"{c.plain if plain else c.sql} AS {quote(c.column.name)}" for c in all_contributions(aggregate)]
+    total = f"{'count(*)' if plain else _total()} AS {WEIGHT}"
+    return _grouped(aggregate, relation, [*map(quote, aggregate.keys), *found, total])
+
+
+def unusual(aggregate: Aggregate) -> str | None:
+    """SQL that says of a row of the state, made of plain contributions, that a value among them is not a finite number:
+    they are not right then. None: that does not matter."""
+    checked = (c for state in call_states(aggregate) for c in state.contributions if c.checked)
+    return " OR ".join(not_finite(quote(c.column.name), None) for c in checked) or None
 
 
 def combined(aggregate: Aggregate, relation: str, hashable: frozenset[str]) -> str:
     """The sum of contributions by group: h, keys, n, and each contribution. The keys look as the least that came; any
     way, if none came."""
-    found = [f"({c.combine})::{c.column.type.name} AS {quote(c.column.name)}" for c in _all_contributions(aggregate)]
+    found = [f"({c.combine})::{c.column.type.name} AS {quote(c.column.name)}" for c in all_contributions(aggregate)]
     chosen = shown(keys_with_looks(aggregate), _least_came())
     keys = [
         f"CASE WHEN {_least_came()} IS NULL THEN {quote(key)} ELSE {chosen[key]} END AS {quote(key)}"
@@ -108,6 +117,15 @@ def combined(aggregate: Aggregate, relation: str, hashable: frozenset[str]) -> s
     ]
     head = [f"{hash_keys(aggregate.keys, hashable)} AS h", *keys, f"{_total()} AS n"]
     return _grouped(aggregate, relation, head + found)
+
+
+def alone(aggregate: Aggregate, relation: str, hashable: frozenset[str]) -> str:
+    """The same of contributions of which each group has one."""
+    if keys_with_looks(aggregate):
+        return combined(aggregate, relation, hashable)
+    found = [quote(c.column.name) for c in all_contributions(aggregate)]
+    head = [f"{hash_keys(aggregate.keys, hashable)} AS h", *map(quote, aggregate.keys), f"{WEIGHT} AS n"]
+    return f"SELECT {', '.join(head + found)} FROM ({relation}) AS groups"
 
 
 def _total() -> str:

@@ -3,8 +3,8 @@ over a group's state (`s`) and contributions (`d`); the calls themselves are in 
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 from typing import TypeAlias
 
 from pgtrickle.model import BIGINT, Column, PgType, quote
@@ -12,6 +12,7 @@ from pgtrickle.postgres.wire import WEIGHT
 
 NEVER = "false"
 NUMERIC = PgType(1700, "numeric")
+_USUAL_SCALES = range(9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +28,40 @@ class Partial:
     merged: str
 
 
+class What(Enum):
+    """What is told of the weighted values of a column, none of which is NaN or infinite, without SQL."""
+
+    PRESENT = "how many are not NULL"
+    SUM = "their sum"
+    NONE = "nothing: how many are not finite numbers"
+    LEAST_CAME = "the least that came"
+    LEAST_LEFT = "the least that left"
+    MOST_CAME = "the greatest that came"
+    MOST_LEFT = "the greatest that left"
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What of which column."""
+
+    what: What
+    argument: str
+
+
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """What weighted rows add to a group: `sql` over these rows, and `combine` over several contributions, or none."""
+    """What weighted rows add to a group: `sql` over these rows, and `combine` over several contributions, or none.
+
+    `plain` is the same over rows that all have weight one, for less. If it is `checked`, it is right unless it is not a
+    finite number: then a value of the group is none. `tally`: the same for whoever knows no SQL of PostgreSQL's.
+    """
 
     column: Column
     sql: str
     combine: str
+    plain: str
+    checked: bool = False
+    tally: Tally | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,35 +78,79 @@ class CallState:
     additive: bool = True
 
 
-Totals: TypeAlias = dict[str, tuple[PgType, str]]
-"""State columns: the type of each, and its sum over weighted rows."""
+@dataclass(frozen=True, slots=True)
+class Total:
+    """A state column that is a sum: of `weighted` rows; of rows of weight one (`whole`); and of these if all values are
+    finite numbers (`plain`; `checked` and `tally` as of a contribution)."""
+
+    type: PgType
+    weighted: str
+    whole: str
+    plain: str | None = None
+    checked: bool = False
+    tally: Tally | None = None
+
+
+Totals: TypeAlias = dict[str, Total]
+"""State columns that are sums, by name."""
 
 
 def summed(totals: Totals, finish: str) -> CallState:
     """A call whose state columns are weighted sums: new = old + contribution."""
     partials, contributions = [], []
-    for name, (type_, weighted_sum) in totals.items():
-        column, value = Column(name, type_), f"coalesce({weighted_sum}, 0)::{type_.name}"
-        partials.append(Partial(column, value, f"coalesce(s.{quote(name)}, 0) + d.{quote(name)}"))
-        contributions.append(Contribution(column, value, f"coalesce(sum({quote(name)}), 0)"))
+    for name, total in totals.items():
+        column = Column(name, total.type)
+        weighted, whole, plain = (
+            f"coalesce({found}, 0)::{total.type.name}"
+            for found in (total.weighted, total.whole, total.plain or total.whole)
+        )
+        partials.append(Partial(column, whole, f"coalesce(s.{quote(name)}, 0) + d.{quote(name)}"))
+        combine = f"coalesce(sum({quote(name)}), 0)"
+        contributions.append(Contribution(column, weighted, combine, plain, total.checked, total.tally))
     return CallState(tuple(partials), tuple(contributions), finish)
 
 
-def present(argument: Column) -> tuple[PgType, str]:
-    return BIGINT, f"sum({WEIGHT}) FILTER (WHERE {quote(argument.name)} IS NOT NULL)"
-
-
-def scale_of(argument: Column, prefix: str) -> tuple[Totals, str]:
-    """The largest scale of a numeric's finite values: what is kept to know it, unless it is declared; and its SQL."""
-    declared = _declared_scale(argument.type)
-    if declared is not None:
-        return {}, str(declared)
+def present(argument: Column) -> Total:
     value = quote(argument.name)
-    finite = f"{value} NOT IN ('NaN', 'Infinity', '-Infinity')"
-    scales = f"sum({WEIGHT} * 10::numeric ^ (18 * scale({value}))) FILTER (WHERE {finite})"
-    return {f"{prefix}_scales": (NUMERIC, scales)}, f"(length(trunc({prefix}_scales)::text) - 1) / 18"
+    tally = Tally(What.PRESENT, argument.name)
+    return Total(BIGINT, f"sum({WEIGHT}) FILTER (WHERE {value} IS NOT NULL)", f"count({value})", tally=tally)
 
 
-def _declared_scale(type_: PgType) -> int | None:
-    declared = re.fullmatch(r"numeric\(\d+,(-?\d+)\)", type_.name)
-    return max(int(declared.group(1)), 0) if declared else None
+def counted(condition: str, plain: str | None = None) -> Total:
+    """The rows that meet a condition."""
+    where = f"FILTER (WHERE {condition})"
+    return Total(BIGINT, f"sum({WEIGHT}) {where}", f"count(*) {where}", plain)
+
+
+def not_finite(value: str, scale: int | None) -> str:
+    """SQL of the numeric values that are not finite numbers: one with a known scale is no infinity."""
+    return f"{value} = 'NaN'" if scale is not None else f"{value} IN ('NaN', 'Infinity', '-Infinity')"
+
+
+def finite(value: str, scale: int | None) -> str:
+    return f"{value} <> 'NaN'" if scale is not None else f"{value} NOT IN ('NaN', 'Infinity', '-Infinity')"
+
+
+def not_a_number(argument: Column) -> Total:
+    """How many of a numeric's values are NaN."""
+    return replace(counted(f"{quote(argument.name)} = 'NaN'", plain="0"), tally=Tally(What.NONE, argument.name))
+
+
+def finite_sum(argument: Column, scale: int | None) -> Total:
+    """The sum of the finite values of a numeric."""
+    value, tally = quote(argument.name), Tally(What.SUM, argument.name)
+    where = f"FILTER (WHERE {finite(value, scale)})"
+    weighted = f"sum({value}::numeric * {WEIGHT}) {where}"
+    return Total(NUMERIC, weighted, f"sum({value}) {where}", f"sum({value})", checked=True, tally=tally)
+
+
+def scale_of(argument: Column, scale: int | None, prefix: str) -> tuple[Totals, str]:
+    """The largest scale of a numeric's finite values: what is kept to know it, unless types tell; and its SQL."""
+    if scale is not None:
+        return {}, str(scale)
+    value = quote(argument.name)
+    where = f"FILTER (WHERE {finite(value, None)})"
+    usual = " ".join(f"WHEN {digits} THEN '1e{18 * digits}'::numeric" for digits in _USUAL_SCALES)
+    power = f"CASE scale({value}) {usual} ELSE 10::numeric ^ (18 * scale({value})) END"  # a power is dear
+    total = Total(NUMERIC, f"sum({WEIGHT} * {power}) {where}", f"sum({power}) {where}", f"sum({power})")
+    return {f"{prefix}_scales": total}, f"(length(trunc({prefix}_scales)::text) - 1) / 18"

@@ -11,8 +11,22 @@ scale that its have: that of the value with most digits, and twice that.
 
 from __future__ import annotations
 
-from pgtrickle.model import BIGINT, Column, quote
-from pgtrickle.postgres.call_state import NUMERIC, CallState, Totals, present, scale_of, summed
+from pgtrickle.model import Column, quote
+from pgtrickle.postgres.call_state import (
+    NUMERIC,
+    CallState,
+    Tally,
+    Total,
+    Totals,
+    What,
+    counted,
+    finite,
+    finite_sum,
+    not_finite,
+    present,
+    scale_of,
+    summed,
+)
 from pgtrickle.postgres.wire import WEIGHT
 
 _OF_A_SAMPLE = frozenset({"variance", "var_samp", "stddev", "stddev_samp"})
@@ -20,24 +34,22 @@ _ROOTS = frozenset({"stddev", "stddev_samp", "stddev_pop"})
 MOMENTS = _OF_A_SAMPLE | _ROOTS | {"var_pop"}
 
 
-def moment(function: str, prefix: str, argument: Column) -> CallState:
-    """How a call of one of `MOMENTS` is kept, of an integer or a numeric."""
-    value = f"{quote(argument.name)}::numeric"
+def moment(function: str, prefix: str, argument: Column, scale: int | None) -> CallState:
+    """How a call of one of `MOMENTS` is kept, of an integer or a numeric; `scale` is that of a numeric, if known."""
+    value = quote(argument.name)
     n, first, second, special = (f"{prefix}_{name}" for name in ("n", "s", "s2", "special"))
     totals: Totals = {n: present(argument)}
     if argument.type.oid == NUMERIC.oid:
-        finite = f"FILTER (WHERE {value} NOT IN ('NaN', 'Infinity', '-Infinity'))"
-        unusual = f"sum({WEIGHT}) FILTER (WHERE {value} IN ('NaN', 'Infinity', '-Infinity'))"
-        scales, scale = scale_of(argument, prefix)
-        totals |= {special: (BIGINT, unusual), **scales}
+        scales, digits = scale_of(argument, scale, prefix)
+        totals |= {special: counted(not_finite(value, scale), plain="0"), **scales, first: finite_sum(argument, scale)}
+        where = f"FILTER (WHERE {finite(value, scale)})"
     else:
-        finite, scale = "", "0"
-    totals |= {
-        first: (NUMERIC, f"sum({value} * {WEIGHT}) {finite}"),
-        second: (NUMERIC, f"sum({value} * {value} * {WEIGHT}) {finite}"),
-    }
+        digits, where = "0", ""
+        totals |= {first: integer_sum(argument)}
+    square = f"{value}::numeric * {value}"
+    totals[second] = Total(NUMERIC, f"sum({square} * {WEIGHT}) {where}", f"sum({square}) {where}", f"sum({square})")
     least, others = (1, f"({n} - 1)") if function in _OF_A_SAMPLE else (0, n)
-    sums = f"SELECT {n}::numeric AS n, round({first}, {scale}) AS s, round({second}, 2 * ({scale})) AS s2"
+    sums = f"SELECT {n}::numeric AS n, round({first}, {digits}) AS s, round({second}, 2 * ({digits})) AS s2"
     spread = f"SELECT sums.n * sums.s2 - sums.s * sums.s AS spread FROM ({sums}) AS sums"
     variance = f"SELECT spread / ({n}::numeric * {others}) AS v FROM ({spread}) AS squares WHERE spread > 0"
     found = root(variance) if function in _ROOTS else variance
@@ -45,6 +57,12 @@ def moment(function: str, prefix: str, argument: Column) -> CallState:
     if special in totals:
         result = f"CASE WHEN {special} > 0 THEN 'NaN'::numeric ELSE {result} END"
     return summed(totals, f"CASE WHEN {n} > {least} THEN {result} END")
+
+
+def integer_sum(argument: Column) -> Total:
+    """The sum of an integer's values, as a numeric."""
+    value, tally = quote(argument.name), Tally(What.SUM, argument.name)
+    return Total(NUMERIC, f"sum({value}::numeric * {WEIGHT})", f"sum({value})", tally=tally)
 
 
 def root(variance: str) -> str:

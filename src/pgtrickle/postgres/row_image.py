@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pgtrickle.model import Column, quote
-from pgtrickle.postgres.wire import WEIGHT, Wire, receive, send, wire
+from pgtrickle.postgres.wire import WEIGHT, Wire, send, wire
+from pgtrickle.query.looks import restored
 
 
 def by_image(relation: str, columns: tuple[Column, ...]) -> str:
-    """Rows with the same image added up: grouped by their lossless text form, since `=` may hold for other digits."""
+    """Rows with the same image added up: grouped by their lossless text form, since `=` may hold for other digits. The
+    columns have their own collations again."""
     forms = [image(column) for column in columns]
     grouped = ", ".join([*(f"{form} AS {quote(c.name)}" for form, c in zip(forms, columns, strict=True)), WEIGHT])
-    restored = [f"{receive(quote(c.name), c.type)} AS {quote(c.name)}" for c in columns]
+    values = [f"{restored(quote(c.name), c.type)} AS {quote(c.name)}" for c in columns]
     group = f" GROUP BY {', '.join(quote(c.name) for c in columns)}" if columns else ""
     return (
-        f"SELECT {', '.join([*restored, f'sum({WEIGHT})::bigint AS {WEIGHT}'])} "
+        f"SELECT {', '.join([*values, f'sum({WEIGHT})::bigint AS {WEIGHT}'])} "
         f"FROM (SELECT {grouped} FROM ({relation}) AS rows) AS forms{group} HAVING sum({WEIGHT}) <> 0"
     )
 

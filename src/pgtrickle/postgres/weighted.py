@@ -30,14 +30,15 @@ from pgtrickle.query.operators import (
 
 @dataclass(frozen=True, slots=True)
 class GroupStep:
-    """A last step: what the rows contribute to each group of an aggregate."""
+    """A last step: what the rows contribute to each group of an aggregate; `plain` as of `contributions`."""
 
     columns: tuple[Column, ...]
     aggregate: Aggregate
+    plain: bool = False
 
     @classmethod
-    def of(cls, aggregate: Aggregate) -> GroupStep:
-        return cls(contribution_columns(aggregate), aggregate)
+    def of(cls, aggregate: Aggregate, *, plain: bool = False) -> GroupStep:
+        return cls(contribution_columns(aggregate), aggregate, plain)
 
 
 Step = RowWise | GroupStep
@@ -71,7 +72,7 @@ def run_steps(relation: str, steps: Sequence[Step]) -> str:
 def _run(step: Step, relation: str) -> str:
     match step:
         case GroupStep():
-            return contributions(step.aggregate, relation)
+            return contributions(step.aggregate, relation, plain=step.plain)
         case Filter():
             return f"SELECT * FROM ({relation}) AS filtered WHERE {step.condition.sql}"
         case Project():

@@ -74,8 +74,16 @@ def quote_spark(name: str) -> str:
 
 def send_rows(relation: str, columns: Iterable[Column]) -> str:
     """SELECT of the wire forms of a weighted relation."""
-    outputs = [f"{send(quote(column.name), column.type)} AS {quote(column.name)}" for column in columns]
-    return f"SELECT {', '.join([*outputs, WEIGHT])} FROM ({relation}) AS rows_to_send"
+    return f"SELECT {', '.join([*_sent(columns), WEIGHT])} FROM ({relation}) AS rows_to_send"
+
+
+def send_plain(relation: str, columns: Iterable[Column]) -> str:
+    """SELECT of the wire forms of a relation that has no weights."""
+    return f"SELECT {', '.join(_sent(columns))} FROM ({relation}) AS rows_to_send"
+
+
+def _sent(columns: Iterable[Column]) -> list[str]:
+    return [f"{send(quote(column.name), column.type)} AS {quote(column.name)}" for column in columns]
 
 
 def net(sent: str, columns: tuple[Column, ...]) -> str:

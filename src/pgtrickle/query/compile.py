@@ -10,9 +10,9 @@ import psycopg
 
 from pgtrickle.db import caller
 from pgtrickle.errors import QueryError, Unsupported
-from pgtrickle.model import PgType
+from pgtrickle.model import PgType, Table
 from pgtrickle.query import compile_limits, gaps, render, representation
-from pgtrickle.query.analyse.analysis import Analysis, Body
+from pgtrickle.query.analyse.analysis import Analysis, Body, SourceRelation
 from pgtrickle.query.analyse.analyze import NOT_ITS_FAULT, Accept, Check, analyze
 from pgtrickle.query.analyse.scratch_view import scratch
 from pgtrickle.query.builder.build import build
@@ -50,6 +50,13 @@ class Compiled:
     refusal: Unsupported | None
     settings: Mapping[str, str] = field(default_factory=dict)
     """Those of who defined it: the query is evaluated under what is stored of them."""
+
+    @property
+    def followed(self) -> dict[Table, SourceRelation]:
+        """The tables whose changes count, each with the source of the query that it stands for: of a query without a
+        tree, which is read by its text, the sources themselves."""
+        sources = self.analysis.sources
+        return {source.table if self.tree is None else source.followed: source for source in sources}
 
     def without_tree(self) -> Compiled:
         """The same for FULL refresh, which needs no tree."""

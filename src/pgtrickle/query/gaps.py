@@ -35,17 +35,17 @@ STATEFUL_FUNCTION = Gap("PT202", "{name} depends on the time, the session or the
 NOT_IMMUTABLE = Gap(
     "PT203",
     "user-defined function {name} is not IMMUTABLE, and its body does not prove that it depends on its arguments only",
-    "declare the function IMMUTABLE if it depends on its arguments only, not on tables, the time or the session,"
-    " or use refresh_mode => 'FULL'",
+    "declare the function IMMUTABLE if it depends on its arguments only, not on tables, the time or the session; if it"
+    " is STABLE and not in SQL, the setting pg_trickle.trust_stable_functions promises that; or use refresh_mode =>"
+    " 'FULL'",
 )
-MATERIALIZED_VIEW = Gap(
-    "PT204",
-    "{name} is a materialized view: its changes cannot be captured",
-    "make it a stream table, query its sources, or use refresh_mode => 'FULL'",
-)
-FOREIGN_TABLE = Gap("PT205", "{name} is a foreign table: it cannot be read at a snapshot")
 SYSTEM_RELATION = Gap("PT206", "{name} is a system relation: its changes cannot be captured")
-ROW_SECURITY = Gap("PT207", "row-level security applies to {name}: who reads it decides what is there")
+ROW_SECURITY = Gap(
+    "PT207",
+    "row-level security hides rows of {name} from the role that refreshes, or from the owner of a view over it",
+    "read it as its owner (without FORCE ROW LEVEL SECURITY) or as a role with BYPASSRLS, or use"
+    " refresh_mode => 'FULL', which shows what the role that refreshes sees",
+)
 NOT_READABLE = Gap(
     "PT208",
     "{name} is read through a view, and the current role may not read it itself",

@@ -43,7 +43,7 @@ def from_text(expression: str, type_: PgType) -> str:
     return f"{value} COLLATE {type_.collation}" if type_.collation else value
 
 
-def _restored(expression: str, type_: PgType) -> str:
+def restored(expression: str, type_: PgType) -> str:
     """The same of a text that has the collation of looks."""
     value, collation = from_text(expression, type_), type_.usual
     return f"{value} COLLATE {collation}" if collation and not type_.collation else value
@@ -72,7 +72,7 @@ def looks_of(keys: Sequence[Column], alias: str = "") -> str:
 
 def shown(keys: Sequence[Column], looks: str) -> dict[str, str]:
     """SQL of the keys, by name, that have these looks."""
-    return {key.name: _restored(f"({looks})[{place}]", key.type) for place, key in enumerate(keys, start=1)}
+    return {key.name: restored(f"({looks})[{place}]", key.type) for place, key in enumerate(keys, start=1)}
 
 
 def shown_keys(aggregate: Aggregate) -> list[str]:
@@ -110,7 +110,7 @@ def extreme(call: AggregateCall, condition: str | None = None, argument: str | N
     element = text_form(value, type_) if type_.is_array else value
     order = f"{value}{'' if function == 'min' else ' DESC'}, {look(value, type_)}"
     first = f"(array_agg({element} ORDER BY {order}) FILTER (WHERE {present}))[1]"
-    return _restored(first, type_)
+    return restored(first, type_)
 
 
 def _has_one_look(call: AggregateCall) -> bool:

@@ -347,15 +347,55 @@ class Ties(Enum):
     SORTED = "it looks at peers as a whole and shows their order: rows come sorted, and stay so"
 
 
+class GoesOn(Enum):
+    """How a window call goes on from the last row before those that are computed again, of which `c` is what it made,
+    where what it makes of these alone is `w`. What it makes of a row must depend on no row after its peers, but for as
+    many as its `Reach` says."""
+
+    PLACE = "w + c: row_number"
+    RANK = "w + the number of rows before: rank"
+    ADDED = "w + c, of those that are not NULL: dense_rank, and running counts and sums that are exact"
+    LEAST = "the least of w and c: a running min"
+    GREATEST = "the greatest of w and c: a running max"
+    FIRST = "c: first_value"
+    ANEW = "w: last_value, and what looks at some rows around its own"
+    MEAN = "from a sum and a count, which go on themselves: a running avg of exact numbers"
+    NOT = "it cannot, but depends on no later row: a running sum of floats"
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How many of the rows before its own, and of those after it, a call looks at; what it goes on from not counted."""
+
+    back: int = 0
+    ahead: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SortPart:
+    """A part of an ORDER BY that is just a column, in its type's own order."""
+
+    column: str
+    descending: bool
+    nulls_first: bool
+
+
 @dataclass(frozen=True, slots=True)
 class WindowCall:
-    """One window call: `call` is its text up to OVER (`sum(c5) FILTER(WHERE c6)`), `order` that of its ORDER BY."""
+    """One window call: `call` is its text up to OVER (`sum(c5) FILTER(WHERE c6)`), `order` that of its ORDER BY.
+
+    `sorts` are the parts of the order, if all are columns; `goes_on` says how it can be computed from some row on, if
+    it can.
+    """
 
     call: Expr
     order: Expr | None
     frame: str
     ties: Ties
     output: Column
+    sorts: tuple[SortPart, ...] = ()
+    goes_on: GoesOn | None = None
+    reach: Reach = Reach()
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -363,14 +403,24 @@ class WindowCall:
 
 
 @dataclass(frozen=True, slots=True)
+class FirstPlaces:
+    """Rows whose number or rank, which a window call has made, is at most `last`."""
+
+    place: str
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
 class Window(Stateful):
     """Each row beside what window calls make of its partition: of the rows that are like it in `keys`.
 
     Output: the input's columns, then one a call. Without keys all rows are one partition.
+    `first`: a filter above keeps only rows that are among the first of their partition, so that no others need come.
     """
 
     keys: tuple[str, ...]
     calls: tuple[WindowCall, ...]
+    first: FirstPlaces | None = None
 
     PASSED: ClassVar[tuple[str, ...]] = ("input",)
 
@@ -378,6 +428,7 @@ class Window(Stateful):
         made = tuple(call.output.name for call in self.calls)
         require(self.names == self.input.names + made, "a window's columns are its input's then its calls")
         require(len(self.calls) > 0, "a window has a call")
+        require(self.first is None or self.first.place in made, "what numbers the rows of a window is one of its calls")
         _require_unique(self.names)
         _require_known(self.reads, self.input)
 

@@ -43,6 +43,18 @@ class SourceRelation:
     children: tuple[int, ...]
     system: bool
     primary_key: tuple[str, ...]
+    copy: Table | None = None
+    """What is read in its place where the query is maintained incrementally (`capture/copies.py`), if that is there."""
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether nothing tells its changes, so that it is compared with a copy."""
+        return self.kind in ("m", "f") and not self.system
+
+    @property
+    def followed(self) -> Table:
+        """The table whose changes a stream table follows."""
+        return self.copy or self.table
 
     @property
     def columns(self) -> tuple[Attribute, ...]:

@@ -7,10 +7,12 @@ become QueryError with the position in the user's text. What only FULL refresh c
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import psycopg
 
+from pgtrickle.answers import TRUSTING
 from pgtrickle.db import OWN_PATH, caller
 from pgtrickle.errors import QueryError, ServerError, Unsupported
 from pgtrickle.model import FIRST_USER_OID, OWN_SCHEMAS, Table
@@ -43,6 +45,28 @@ SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence = 't',
              SELECT inhrelid FROM tree ORDER BY inhrelid)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = ANY (%(oids)s) ORDER BY c.oid
+"""
+
+# Who reads a table is the login, or the owner of the view that names it. What a view with security_invoker names is
+# read by the login, whatever views are around it.
+_SECURED = """
+SELECT DISTINCT c.oid FROM unnest(%s::oid[], %s::oid[]) AS r(relation, by) JOIN pg_class AS c ON c.oid = r.relation
+LEFT JOIN pg_class AS v ON v.oid = r.by AND NOT coalesce((
+    SELECT o.option_value::boolean FROM pg_options_to_table(v.reloptions) AS o WHERE o.option_name = 'security_invoker'
+), false)
+JOIN pg_roles AS reader ON CASE WHEN v.oid IS NULL THEN reader.rolname = current_user ELSE reader.oid = v.relowner END
+WHERE c.relrowsecurity AND NOT reader.rolsuper AND NOT reader.rolbypassrls
+  AND (c.relforcerowsecurity OR NOT pg_has_role(reader.oid, c.relowner, 'USAGE'))
+"""
+
+_COPY = """
+SELECT c.oid, n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = 'pgtrickle_changes' AND c.relname = 'copy_' || %(oid)s::text AND c.relkind = 'r'
+  AND NOT EXISTS (
+      SELECT FROM pg_attribute a WHERE a.attrelid = %(oid)s AND a.attnum = ANY (%(columns)s::int2[]) AND NOT EXISTS (
+          SELECT FROM pg_attribute o WHERE o.attrelid = c.oid AND NOT o.attisdropped AND o.attnum > 0
+          AND (o.attname, o.atttypid, o.atttypmod, o.attcollation)
+            = (a.attname, a.atttypid, a.atttypmod, a.attcollation)))
 """
 
 _NAMES = """
@@ -94,12 +118,13 @@ def analyze(
         raise QueryError("the defining query is empty or holds a NUL character", hint="give one SELECT statement")
     who = caller(conn) if search_path is None or settings is None else None
     path = who.search_path if who is not None and search_path is None else search_path
-    with scratch(conn, path or "", who.settings if who is not None and settings is None else settings) as place:
+    used = who.settings if who is not None and settings is None else settings
+    with scratch(conn, path or "", used) as place:
         view = _define(place, sql)
         place.use_search_path(OWN_PATH)  # all that follows is ours
         if check is not None:
             check(_named(place, view))
-        analysis = _Reader(place, sql).read(view)
+        analysis = _Reader(place, sql, trusting=TRUSTING in (used or {})).read(view)
         if accept is not None:
             accept(analysis.dependencies)
         place.use_search_path(path or "")
@@ -188,9 +213,10 @@ def _query_error(error: psycopg.Error, sql: str, *, before: int) -> QueryError |
 class _Reader:
     """Reads the catalog for one analysed view and the views below it."""
 
-    def __init__(self, place: ScratchView, sql: str) -> None:
+    def __init__(self, place: ScratchView, sql: str, *, trusting: bool) -> None:
         self._place = place
         self._sql = sql
+        self._trusting = trusting
         self._reasons: list[Unsupported] = []
 
     def read(self, view: int) -> Analysis:
@@ -200,6 +226,7 @@ class _Reader:
         relations: dict[int, tuple[Any, ...]] = {}
         all_facts = [facts]
         direct = facts.relations - {view}
+        named_by = {(oid, 0) for oid in direct}
         pending = direct
         while pending:
             found = self._place.rows(_RELATIONS, {"oids": sorted(pending), "first": FIRST_USER_OID})
@@ -216,12 +243,14 @@ class _Reader:
                 views[oid] = InlinedView(Table(oid, schema, name), nested, names)
                 self._check_view(views[oid], nested_facts)
                 all_facts.append(nested_facts)
+                named_by |= {(below, oid) for below in nested_facts.relations - {oid}}
                 pending |= nested_facts.relations - {oid}
             pending -= views.keys() | relations.keys()
         used, constraints = self._depended_on([view, *views])
         named, _ = self._depended_on([view])
         whole = frozenset[int]().union(*(each.whole_rows for each in all_facts)) & relations.keys()
-        sources = tuple(self._source(row, used, direct, whole) for row in relations.values())
+        hidden = self._with_hidden_rows(named_by | {(oid, 0) for oid in relations})
+        sources = tuple(self._source(row, used, hidden, whole) for row in relations.values())
         called = self._functions(all_facts)
         secured = [row[0] for row in relations.values() if row[6] and (row[7] or row[0] not in direct)]
         objects = reached(
@@ -308,34 +337,50 @@ class _Reader:
         return used, tuple(sorted(constraints))
 
     def _source(
-        self, row: tuple[Any, ...], used: dict[int, set[int]], direct: frozenset[int], whole: Collection[int]
+        self, row: tuple[Any, ...], used: dict[int, set[int]], hidden: frozenset[int], whole: Collection[int]
     ) -> SourceRelation:
-        oid, schema, name, kind, _, system, secured, secured_for_us, readable, primary_key, children = row
+        oid, schema, name, kind, _, system, _, _, readable, primary_key, children = row
         table = Table(oid, schema, name)
         at = locate_name(self._sql, name)
-        through_view = oid not in direct
         if system or kind == "S":
             self._reasons.append(gaps.SYSTEM_RELATION.refuse(str(table), at=at))
-        elif kind == "m":
-            self._reasons.append(gaps.MATERIALIZED_VIEW.refuse(str(table), at=at))
-        elif kind == "f":
-            self._reasons.append(gaps.FOREIGN_TABLE.refuse(str(table), at=at))
-        elif secured and (secured_for_us or through_view):
+        elif oid in hidden:
             self._reasons.append(gaps.ROW_SECURITY.refuse(str(table), at=at))
         elif not readable:
             self._reasons.append(gaps.NOT_READABLE.refuse(str(table), at=at))
         attributes = self._place.attributes(oid)
         read = used.get(oid, ()) if oid not in whole else (attribute.number for attribute in attributes)
-        return SourceRelation(
+        source = SourceRelation(
             table, kind, attributes, frozenset(read), tuple(children), bool(system), tuple(primary_key)
         )
+        return replace(source, copy=self._copy(source)) if source.is_compared else source
+
+    def _copy(self, source: SourceRelation) -> Table | None:
+        """The copy that the source is compared with, if it has the columns that the query reads."""
+        found = self._place.rows(_COPY, {"oid": source.table.oid, "columns": sorted(source.used)})
+        return Table(*found[0]) if found else None
+
+    def _with_hidden_rows(self, named_by: Collection[tuple[int, int]]) -> frozenset[int]:
+        """The tables of which row-level security hides rows: from us, who read them in a refresh, or from one of those
+        by whom they are read, the owners of views. `named_by` are pairs of a table and a view, 0 for the login."""
+        tables, views = [oid for oid, _ in named_by], [view for _, view in named_by]
+        return frozenset(int(row[0]) for row in self._place.rows(_SECURED, (tables, views)))
 
     def _functions(self, facts: list[rule_facts.RuleFacts]) -> tuple[Function, ...]:
         for name in dict.fromkeys(name for fact in facts for name in fact.stateful):
             self._reasons.append(gaps.STATEFUL_FUNCTION.refuse(name, at=locate_name(self._sql, name.lower())))
         called = self._called(*facts)
-        bodies = FunctionBodies(self._place, self._called, lambda each: functions.refusal(each, self._sql) is None)
+        bodies = FunctionBodies(
+            self._place,
+            self._called,
+            lambda each: functions.refusal(each, self._sql) is None,
+            trusting=self._trusting,
+        )
+        by_default = frozenset[int]().union(*map(bodies.with_other_defaults, facts))
         for function in called:
+            if function.oid in by_default:
+                name = f"a default of an argument of {function.schema}.{function.name}()"
+                self._reasons.append(gaps.STATEFUL_FUNCTION.refuse(name, at=locate_name(self._sql, function.name)))
             self._refuse_ours(function.schema, function.name)
             reason = functions.refusal(function, self._sql)
             if reason is not None and not bodies.depend_on_arguments_only(function):

@@ -67,9 +67,9 @@ WITH RECURSIVE source AS (
     UNION ALL
     SELECT CASE WHEN o.classid = 'pg_catalog.pg_class'::regclass THEN 'views' ELSE 'core' END,
            jsonb_build_array('object', o.classid, o.objid, o.objsubid, o.name, o.type, o.definition)
-    FROM pgtrickle.object_shapes(%%(classes)s::oid[], %%(objects)s::oid[], %%(parts)s::int[]) o
+    FROM pgtrickle_internal.object_shapes(%%(classes)s::oid[], %%(objects)s::oid[], %%(parts)s::int[]) o
     UNION ALL
-    SELECT 'names', pgtrickle.object_names(%%(classes)s::oid[], %%(objects)s::oid[])
+    SELECT 'names', pgtrickle_internal.object_names(%%(classes)s::oid[], %%(objects)s::oid[])
     UNION ALL
     SELECT 'core', jsonb_build_array('text', text) FROM unnest(%%(texts)s::text[]) AS text
     UNION ALL
@@ -77,14 +77,16 @@ WITH RECURSIVE source AS (
     FROM pg_catalog.pg_constraint k WHERE k.oid = ANY (%%(constraints)s::oid[])
     UNION ALL
     -- Who may read: what the login, or the owner of a view, may no longer read is not to come from the buffers either.
-    SELECT 'core', jsonb_build_array('access', s.oid, r.who, pg_catalog.row_security_active(s.oid),
+    SELECT 'core', jsonb_build_array('access', s.oid, r.who, c.relrowsecurity AND NOT r.unfiltered
+           AND (c.relforcerowsecurity OR NOT pg_catalog.pg_has_role(r.oid, c.relowner, 'USAGE')),
            pg_catalog.has_table_privilege(r.oid, s.oid, 'SELECT') OR coalesce((
                SELECT bool_and(pg_catalog.has_column_privilege(r.oid, s.oid, n, 'SELECT'))
                FROM unnest(s.columns::int2[]) n), pg_catalog.has_any_column_privilege(r.oid, s.oid, 'SELECT')))
     FROM source s JOIN pg_catalog.pg_class c ON c.oid = s.oid CROSS JOIN (
-        SELECT 'login', oid FROM pg_catalog.pg_roles WHERE rolname = current_user
-        UNION SELECT v.relowner::text, v.relowner FROM pg_catalog.pg_class v
-        WHERE v.oid = ANY (%%(objects)s::oid[]) AND v.relkind = 'v') r(who, oid)
+        SELECT 'login', oid, rolsuper OR rolbypassrls FROM pg_catalog.pg_roles WHERE rolname = current_user
+        UNION SELECT v.relowner::text, v.relowner, o.rolsuper OR o.rolbypassrls FROM pg_catalog.pg_class v
+        JOIN pg_catalog.pg_roles o ON o.oid = v.relowner
+        WHERE v.oid = ANY (%%(objects)s::oid[]) AND v.relkind = 'v') r(who, oid, unfiltered)
     %(database)s
 ), hashed AS (
     SELECT part, md5(string_agg(md5(text::text), '' ORDER BY md5(text::text))) AS hash FROM line GROUP BY part

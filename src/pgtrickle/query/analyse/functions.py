@@ -18,6 +18,7 @@ from pgtrickle.query.syntax.positions import locate_name
 _STATEFUL = re.compile(
     r"""pg_(?!typeof$) | has_ | txid_ | inet_(?:client|server)_ | to_reg | reg | col_description$ | obj_description$
       | shobj_description$ | (?:database|schema|table|query|cursor)_to_xml
+      | (?:date|time|timetz|timestamp|timestamptz|array|domain|record|range|multirange)_in$
       | statement_timestamp$ | current_ | session_user$ | system_user$ | getpgusername$ | mxid_age$
       | row_security_active$ | format_type$ | oidvectortypes$ | aclexplode$ | version$ | ts_stat$ | ts_debug$""",
     re.VERBOSE,

@@ -67,7 +67,7 @@ class _Reader:
         on = self._sorted("distinctClause") if self._query.fields.get("hasDistinctOn") == "true" else ()
         keys = tuple(self._numbers[ref] for ref in self._written)
         definite = self._definite and not any(above.key in self._fixed for above in (*order, *on))
-        return Grouped(keys, self._constants, selected, kept, order, on, names, definite)
+        return Grouped(keys, self._constants, selected, kept, order, on, names, definite, self._group > 0)
 
     def _sorted(self, clause: str) -> tuple[Above, ...]:
         entries = {entry.number("ressortgroupref"): entry for entry in self._entries}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from pgtrickle.query.analyse import node_text
+from pgtrickle.query.analyse import hidden_clock, node_text
 from pgtrickle.query.analyse.node_text import Node, Value
 from pgtrickle.query.syntax.clock_text import AGE_SINCE_TODAY
 
@@ -68,6 +68,8 @@ class RuleFacts:
     system_columns: bool
     whole_rows: frozenset[int]
     reads_clock: bool
+    calls: frozenset[tuple[int, int]]
+    """The functions of users that are called, with the number of arguments that are given."""
 
 
 def read(tree: str) -> RuleFacts:
@@ -79,6 +81,8 @@ def read(tree: str) -> RuleFacts:
         stateful.append("NEXTVAL")
     if _TEXT_CONVERSION.search(tree) and _oids(_CATALOG_NAME_TYPE, tree) & _NAMED_OBJECT_TYPES:
         stateful.append("the text form of a reg* type")
+    if hidden_clock.reads_word(tree):
+        stateful.append("a text such as 'now', read as a time,")
     return RuleFacts(
         relations=_oids(_RELATION, tree),
         functions=functions,
@@ -90,6 +94,7 @@ def read(tree: str) -> RuleFacts:
         system_columns=_SYSTEM_COLUMN.search(tree) is not None,
         whole_rows=_whole_rows(tree),
         reads_clock=not _OF_CLOCK.isdisjoint(values) or not CLOCK_FUNCTIONS.isdisjoint(functions),
+        calls=hidden_clock.calls_with_defaults(tree),
     )
 
 

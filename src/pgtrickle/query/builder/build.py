@@ -39,6 +39,7 @@ from pgtrickle.query.syntax import (
     clock,
     dialect,
     grouping_sets,
+    inherited_order,
     mark_grouping_keys,
     named_windows,
     sublinks,
@@ -90,6 +91,7 @@ class _Builder:
         except grouping_sets.UnknownKeyError as what:
             raise self._context.refuse(gaps.GROUPING_KEYS, str(what), "grouping sets", "rollup", "cube") from what
         parsed = as_union(sublinks.spelled_out(whole_rows.spelled_out(written, self._relations.columns_of)))
+        parsed = inherited_order.spelled_out(parsed, self._context.calls)
         rows = self.query(inlined(parsed), {})
         # Checked last: a refusal of the query's shape says more than this.
         if not self._context.calls.are(body.aggregates, parsed):

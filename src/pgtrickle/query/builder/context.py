@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
 
 from sqlglot import exp
 
@@ -15,19 +14,8 @@ from pgtrickle.query import gaps
 from pgtrickle.query.analyse.analysis import Analysis
 from pgtrickle.query.builder.column_factory import ColumnFactory, Describe
 from pgtrickle.query.gaps import Gap
-from pgtrickle.query.syntax.calls import Calls
+from pgtrickle.query.syntax.calls import WITHOUT_ORDER, Calls
 from pgtrickle.query.syntax.positions import locate, locate_name, locate_scalar_subquery
-
-_REGRESSIONS: Final = frozenset(
-    {"avgx", "avgy", "count", "intercept", "r2", "slope", "sxx", "sxy", "syy"},
-)
-_WITHOUT_ORDER: Final = (
-    frozenset({"count", "sum", "avg", "min", "max"})
-    | frozenset({"every", "bool_and", "bool_or", "bit_and", "bit_or", "bit_xor"})
-    | frozenset({"stddev", "stddev_pop", "stddev_samp", "variance", "var_pop", "var_samp"})
-    | frozenset({"corr", "covar_pop", "covar_samp", *(f"regr_{name}" for name in _REGRESSIONS)})
-)
-"""Aggregates whose value does not show in which order they took their rows."""
 
 
 class BuildContext:
@@ -67,5 +55,9 @@ class BuildContext:
     def check_order(self, functions: Iterable[str]) -> None:
         """Refuses an aggregate that shows the order of its input when a subquery put that in order."""
         for function in functions:
-            if self.ordered and function not in _WITHOUT_ORDER:
+            if self.shows_order(function):
                 raise self.refuse(gaps.SUBQUERY_ORDER, f"{function}()", "order by")
+
+    def shows_order(self, function: str) -> bool:
+        """Whether an aggregate shows the order that a subquery put its input in."""
+        return self.ordered and function not in WITHOUT_ORDER

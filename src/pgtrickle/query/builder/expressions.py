@@ -31,25 +31,28 @@ class Expressions:
         self._context = context
         self._queries = queries
 
-    def where(self, node: exp.Select, scope: Scope, names: Names) -> Operator:
-        """The rows of FROM that WHERE keeps: plain conditions first, then those that ask a subquery."""
+    def where(self, node: exp.Select, scope: Scope, names: Names) -> tuple[Scope, Operator]:
+        """The names of FROM over the rows that plain conditions of WHERE keep, and the rows that those which ask a
+        subquery keep of these. A subquery is built for the values of these rows: of FROM a, b not for all pairs."""
         operator = scope.operator
         where = node.args.get("where")
         parts = [] if where is None else sublinks.conjuncts(where.this)
         for part in [part for part in parts if not sublinks.asks(part)]:
             operator = self._context.factory.filter(operator, from_node(self.resolve(part, scope)))
+        asking = scope.over(operator)
         for part in [part for part in parts if sublinks.asks(part)]:
             around = Around(names)
-            conditions = self._asked(part, scope, around)
+            conditions = self._asked(part, asking, around)
             for attachment in around.attachments:
                 operator = self.attach(operator, attachment)
             for condition in conditions:
                 operator = self._context.factory.filter(operator, from_node(condition))
-        return operator
+        return asking, operator
 
     def filtered(self, scope: Scope, condition: exp.Expr, names: Names) -> Scope:
         """The rows of a scope for which a condition is true, which may ask subqueries."""
-        return scope.over(self.where(exp.Select(where=exp.Where(this=condition.copy())), scope, names))
+        _, operator = self.where(exp.Select(where=exp.Where(this=condition.copy())), scope, names)
+        return scope.over(operator)
 
     def attach(self, operator: Operator, attachment: Attachment) -> Operator:
         if sublink_joins.reads_around(attachment, set(operator.names)):
@@ -192,7 +195,8 @@ class Expressions:
         correlated: list[exp.Expr] = []
         for part in sorted(parts, key=sublinks.asks):  # plain conditions first
             around = Around(names)
-            conditions = self._asked(part, inside, around) if sublinks.asks(part) else [self.resolve(part, inside)]
+            rows = inside.over(operator)  # a subquery in it is built for the values of no others
+            conditions = self._asked(part, rows, around) if sublinks.asks(part) else [self.resolve(part, inside)]
             for attachment in around.attachments:
                 operator = self.attach(operator, attachment)
             for condition in conditions:

@@ -18,7 +18,7 @@ from pgtrickle.query.builder.scope import Scope
 from pgtrickle.query.builder.select_parts import Around
 from pgtrickle.query.builder.subquery_keys import domain_of
 from pgtrickle.query.builder.with_queries import Names
-from pgtrickle.query.expression import conjunction, from_node
+from pgtrickle.query.expression import conjunction, from_node, node_of, reference
 from pgtrickle.query.syntax import sublinks
 from pgtrickle.query.syntax.calls import function_name
 
@@ -59,9 +59,7 @@ class FromItems:
         """One join, on its own condition and on `same`."""
         condition = join.args.get("on")
         if condition is not None and sublinks.asks(condition):
-            if same:
-                raise self._context.refuse(gaps.SUBQUERY, "a subquery in this ON, within a subquery,")
-            return self._join_asking(left, right, join, names)
+            return self._join_asking(left, right, join, names, same)
         both = self.crossed(left, right)
         side = str(join.args.get("side") or "").upper()
         using = [name.name for name in join.args.get("using") or []]
@@ -74,7 +72,7 @@ class FromItems:
         own = [] if condition is None else [from_node(self._expressions.resolve(condition, both))]
         return join_items.join(self._context.factory, side, both, conjunction([*same, *own]))
 
-    def _join_asking(self, left: Scope, right: Scope, join: exp.Join, names: Names) -> Scope:
+    def _join_asking(self, left: Scope, right: Scope, join: exp.Join, names: Names, same: tuple[Expr, ...]) -> Scope:
         """A join whose ON asks subqueries: each is joined first, to the side that it reads."""
         side = str(join.args.get("side") or "").upper()
         both = self.crossed(left, right)
@@ -88,18 +86,30 @@ class FromItems:
             elif not sublink_joins.reads_around(attachment, set(left.operator.names)):
                 left = left.over(self._expressions.attach(left.operator, attachment))
             else:
-                assert side in ("LEFT", "RIGHT"), "PostgreSQL has no such FULL JOIN"
+                if side == "FULL":
+                    return self._full_by_value(left, right, join.args["on"], names, same)
                 sides = (right, left) if side == "RIGHT" else (left, right)
-                return self._join_by_value(*sides, join.args["on"], names)
-        return join_items.join(self._context.factory, side, self.crossed(left, right), from_node(condition))
+                return self._join_by_value(*sides, join.args["on"], names, same)
+        on = conjunction([*same, from_node(condition)])
+        return join_items.join(self._context.factory, side, self.crossed(left, right), on)
 
-    def _join_by_value(self, left: Scope, right: Scope, on: exp.Expr, names: Names) -> Scope:
+    def _join_by_value(self, left: Scope, right: Scope, on: exp.Expr, names: Names, same: tuple[Expr, ...]) -> Scope:
         """A left join on anything: for the values that ON reads of the left side, the rows of the right one."""
         domain, values = domain_of(self._context, on, left)
         start = values.use(self._context.factory)
         found = self._expressions.filtered(self.crossed(start, right), on, names).operator
         by = domain.over(found, start.operator.names)
-        return self._lateral_queries.beside(left, right.over(found), by.conjuncts(), exp.Join(side="LEFT"))
+        joined = [*by.conjuncts(), *map(node_of, same)]
+        return self._lateral_queries.beside(left, right.over(found), joined, exp.Join(side="LEFT"))
+
+    def _full_by_value(self, left: Scope, right: Scope, on: exp.Expr, names: Names, same: tuple[Expr, ...]) -> Scope:
+        """A full join on anything: a left join, and the rows of the right side beside which a left join has none."""
+        factory = self._context.factory
+        paired = self._join_by_value(left, right, on, names, same).operator
+        marked, (mark,) = factory.extend(left.operator, [(Expr("true", ()), "")])
+        beside = self._join_by_value(right, left.over(marked), on, names, same).operator
+        alone = factory.filter(beside, Expr(f"{reference(mark).sql} IS NULL", (mark,)))
+        return join_items.full(factory, self.crossed(left, right), paired, alone)
 
     def _join_item(self, scope: Scope, item: exp.Lateral, join: exp.Join, names: Names) -> Scope:
         """LATERAL that reads nothing before it: an item as any other."""

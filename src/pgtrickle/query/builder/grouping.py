@@ -68,8 +68,9 @@ class Grouping:
         return self._aggregate(operator), rewritten
 
     def functions(self) -> list[str]:
-        """The functions of the calls that were found."""
-        return [call.function for _, call in self._calls.values() if call.plain or not _is_ordered(call.whole)]
+        """The functions of the calls that take rows as they come."""
+        calls = (call for _, call in self._calls.values() if call.plain or not _is_ordered(call.whole))
+        return [call.function for call in calls if not _is_distinct(call.core)]
 
     def _rewrite(self, node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.Identifier | exp.Paren | exp.Ordered):  # which may have the text of a key
@@ -148,6 +149,12 @@ def _is_of_no_column_type(argument: exp.Expr) -> bool:
 def _is_ordered(call: exp.Expr) -> bool:
     special = call.find(SpecialCall)
     return call.find(exp.Order) is not None or (special is not None and special.is_ordered)
+
+
+def _is_distinct(core: exp.Expr) -> bool:
+    """Whether it takes each value once, which PostgreSQL sorts them for."""
+    function = core.expression if isinstance(core, exp.Dot) else core
+    return any(isinstance(argument, exp.Distinct) for argument in function.expressions)
 
 
 def _take_apart(node: exp.Expr, function: str) -> _Call:

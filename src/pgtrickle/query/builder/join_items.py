@@ -35,13 +35,20 @@ def join(factory: ColumnFactory, side: str, both: Scope, condition: Expr | None)
 
 def _full(factory: ColumnFactory, both: Scope, paired: LeftJoin) -> Scope:
     alone = Match(paired.right.columns, paired.right, paired.left, paired.condition, MatchKind.ANTI)
-    padded = [(null_of(column), column.label) for column in paired.left.columns]
+    return full(factory, both, paired, alone)
+
+
+def full(factory: ColumnFactory, both: Scope, paired: Operator, alone: Operator) -> Scope:
+    """A full join from its parts: the rows of the left side, and those of the right one that match none of them."""
+    cross = both.operator
+    assert isinstance(cross, InnerJoin)
+    padded = [(null_of(column), column.label) for column in cross.left.columns]
     branches = (
-        factory.exactly(paired, [(reference(column), column.label) for column in paired.columns]),
-        factory.exactly(alone, [*padded, *((reference(column), column.label) for column in alone.columns)]),
+        factory.exactly(paired, [(reference(column), column.label) for column in cross.columns]),
+        factory.exactly(alone, [*padded, *((reference(column), column.label) for column in cross.right.columns)]),
     )
-    columns = tuple(factory.column(column.type, column.label) for column in paired.columns)
-    return both.over(UnionAll(columns, branches), dict(zip(paired.names, (c.name for c in columns), strict=True)))
+    columns = tuple(factory.column(column.type, column.label) for column in cross.columns)
+    return both.over(UnionAll(columns, branches), dict(zip(cross.names, (c.name for c in columns), strict=True)))
 
 
 def join_using(

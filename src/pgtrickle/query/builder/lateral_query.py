@@ -39,6 +39,7 @@ class LateralQueries:
         """The rows before it beside the subquery's; None if it does not read them."""
         side = str(join.args.get("side") or "").upper()
         query = sublinks.bare(item.this)
+        self._context.note_order(query)
         if side not in ("", "LEFT"):
             return None
         on = join.args.get("on")

@@ -51,7 +51,7 @@ class Relations:
             for attribute in source.attributes
         )
         attributes = tuple(attribute.name for attribute in source.attributes)
-        scan = Scan(columns, source.table, attributes)
+        scan = Scan(columns, source.followed, attributes)
         return BuiltQuery(scan, tuple(zip(attributes, scan.names, strict=True)))
 
     def columns_of(self, schema: str, name: str) -> tuple[str, ...] | None:

@@ -47,8 +47,7 @@ class Selects:
         if node.args.get("from_") is None and not self._context.analysis.sources:
             raise self._context.refuse(gaps.NO_FROM, "", "select")
         start = None if domain is None else domain.use(self._context.factory)
-        scope = self._queries.rows(node, names, start)
-        below = Below(scope, self._expressions.where(node, scope, names), names)
+        below = Below(*self._expressions.where(node, self._queries.rows(node, names, start), names), names)
         if start is not None:
             carried, found = start.operator.names, frozenset(sought(node, start))
             below = replace(below, domain=domain, carried=carried, sought=found)
@@ -85,12 +84,6 @@ class Selects:
         asked = {split_grouping.text(key): key for key in grouping_sets.keys(group) if sublinks.asks(key)}
         if not asked:
             return node, below
-        if not grouping_sets.is_simple(node.args["group"]) and split_grouping.stands_within(
-            node, asked.keys(), self._context.calls
-        ):
-            raise self._context.refuse(
-                gaps.SUBQUERY, "a subquery that is a key of grouping sets, within an expression,"
-            )
         around = Around(below.names)
         keys = [self._expressions.resolve(sublinks.as_value(key), below.scope, around) for key in asked.values()]
         operator = below.operator
@@ -130,6 +123,5 @@ class Selects:
         now = dict(zip(below.carried, carried, strict=True))
         called = {name: now[column] for name, column in names.items() if column in now}
         scope = Scope(rows.operator, (), {**called, **{(split_grouping.ALIAS, label): name for label, name in shown}})
-        return self._over(
-            above, Below(scope, self._expressions.where(above, scope, below.names), below.names, None, tuple(carried))
-        )
+        kept = self._expressions.where(above, scope, below.names)
+        return self._over(above, Below(*kept, below.names, None, tuple(carried)))

@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from pgtrickle.query.builder.scope import Scope
 from pgtrickle.query.syntax import dialect, grouping_sets, query_levels, sublinks
-from pgtrickle.query.syntax.calls import Calls, sorted_by
+from pgtrickle.query.syntax.calls import Calls
 
 #: What columns of groups, and of the rows they are made of, are called by; no name in PostgreSQL has such a character.
 ALIAS = "groups\0"
@@ -37,25 +37,10 @@ def called(select: exp.Select, names: Mapping[str, str], calls: Calls) -> exp.Se
         if calls.aggregate(part) is not None:
             return part.copy()  # a copy is not looked into
         is_key = _is_in(part, select) and text(part) in names
-        return grouping_sets.carried(_column(names[text(part)]), part) if is_key else part
+        return _with_mark(_column(names[text(part)]), part) if is_key else part
 
     _rewrite(select, (*_ABOVE, "group"), replace)
     return select
-
-
-def stands_within(select: exp.Select, keys: Set[str], calls: Calls) -> bool:
-    """Whether keys, given by their text, stand in HAVING or are a part of what is selected or sorted by.
-
-    There PostgreSQL before 18 asks a subquery anew, where a grouping set that leaves the key out has NULL.
-    """
-    having = select.args.get("having")
-    wholes = [*(part.unalias() for part in select.expressions), *sorted_by(select)]
-    parts = [*(part for part in wholes if text(part) not in keys), *([] if having is None else [having.this])]
-    walks = (
-        part.walk(prune=lambda node: calls.aggregate(node) is not None or grouping_sets.is_grouping(node))
-        for part in parts
-    )
-    return any(_is_in(node, select) and text(node) in keys for walk in walks for node in walk)
 
 
 def apart(
@@ -117,6 +102,13 @@ def apart(
         below.set(clause, None)
     below.set("expressions", list(shown.values()) or [_alias(exp.Literal.number(1), name())])
     return above, below
+
+
+def _with_mark(column: exp.Column, key: exp.Expr) -> exp.Column:
+    """The column with the mark of the key that it stands for, which may be within parentheses."""
+    grouping_sets.carried(column, key)
+    within = isinstance(key, exp.Paren | exp.Subquery) and grouping_sets.key_of(column) is None
+    return _with_mark(column, key.this) if within else column
 
 
 def _rewrite(select: exp.Select, clauses: Iterable[str], replace: Callable[[exp.Expr], exp.Expr]) -> None:

@@ -15,8 +15,9 @@ from pgtrickle.model import Expr, PgType
 from pgtrickle.query import gaps
 from pgtrickle.query.builder.context import BuildContext
 from pgtrickle.query.builder.select_parts import Parts
+from pgtrickle.query.builder.window_order import EXACT_SUMS, goes_on, sort_parts
 from pgtrickle.query.expression import column_node, from_node
-from pgtrickle.query.operators import Operator, Ties, Window, WindowCall
+from pgtrickle.query.operators import Operator, SortPart, Ties, Window, WindowCall
 from pgtrickle.query.syntax import dialect
 
 #: What ignores the frame, and takes rows in their order, peers too.
@@ -25,8 +26,6 @@ _BY_ROW = frozenset({"row_number", "ntile", "lag", "lead"})
 _RANKS = frozenset({"rank", "dense_rank", "percent_rank", "cume_dist"})
 #: What EXCLUDE may say that needs to know which rows are peers.
 _OF_PEERS = frozenset({"GROUP", "TIES"})
-_EXACT_SUMS = frozenset({20, 1700})
-"""Results of sums and averages that do not depend on the order: of integers, of numerics."""
 
 
 def computed(context: BuildContext, operator: Operator, parts: Parts) -> tuple[Operator, Parts]:
@@ -87,14 +86,18 @@ def _call(context: BuildContext, window: exp.Window, type_: PgType) -> WindowCal
     name = function[1] if function is not None and function[0] == "pg_catalog" else ""
     spec, order = window.args.get("spec"), window.args.get("order")
     ties = _ties(name, spec, type_)
-    if order is None and ties is not Ties.NONE and context.ordered:
+    takes_rows = ties is Ties.ORDERED and context.ordered
+    if order is None and ties is not Ties.NONE and (takes_rows or context.shows_order(name)):
         raise context.refuse(gaps.SUBQUERY_ORDER, f"{name or 'a window function'}()", "order by")
-    sorted_by = None
+    sorted_by, sorts = None, tuple[SortPart, ...]()
     if order is not None:
         columns = dict.fromkeys(column for part in order.expressions for column in from_node(part.this).columns)
         sorted_by = Expr(", ".join(dialect.text(part) for part in order.expressions), tuple(columns))
+        sorts = sort_parts(order.expressions)
     frame = "" if spec is None or name in _BY_ROW | _RANKS else dialect.text(spec)
-    return WindowCall(from_node(window.this), sorted_by, frame, ties, context.factory.column(type_))
+    output = context.factory.column(type_)
+    going, reach = goes_on(name, window, type_)
+    return WindowCall(from_node(window.this), sorted_by, frame, ties, output, sorts, going, reach)
 
 
 def _ties(name: str, spec: exp.WindowSpec | None, type_: PgType) -> Ties:
@@ -106,5 +109,5 @@ def _ties(name: str, spec: exp.WindowSpec | None, type_: PgType) -> Ties:
     if spec is not None and spec.args.get("kind") == "ROWS":
         exclude = spec.args.get("exclude")
         return Ties.SORTED if exclude is not None and exclude.name in _OF_PEERS else Ties.ORDERED
-    exact = (name in ("sum", "avg") and type_.oid in _EXACT_SUMS) or (name in ("min", "max") and type_.has_one_look)
+    exact = (name in ("sum", "avg") and type_.oid in EXACT_SUMS) or (name in ("min", "max") and type_.has_one_look)
     return Ties.NONE if name == "count" or exact else Ties.SORTED

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from pgtrickle.query.operators import Operator
 from pgtrickle.query.rewrite.clock_apart import clock_apart
+from pgtrickle.query.rewrite.first_places import first_places
 from pgtrickle.query.rewrite.merge_projects import merge_projects
 from pgtrickle.query.rewrite.order_joins import order_joins
 from pgtrickle.query.rewrite.order_values import order_values
@@ -20,6 +21,7 @@ RULES: tuple[Callable[[Operator], Operator], ...] = (
     merge_projects,
     clock_apart,
     order_values,
+    first_places,
 )
 
 

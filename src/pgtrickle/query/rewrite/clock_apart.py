@@ -103,7 +103,7 @@ class _Apart:
         rows, calls = self._with_time(window.input, [call.call for call in window.calls])
         made = tuple(replace(call, call=text) for call, text in zip(window.calls, calls, strict=True))
         outputs = (call.output for call in made)
-        return _only(Window((*rows.columns, *outputs), rows, window.keys, made), window.columns)
+        return _only(Window((*rows.columns, *outputs), rows, window.keys, made, window.first), window.columns)
 
     def _with_time(self, rows: Operator, expressions: Sequence[Expr]) -> tuple[Operator, list[Expr]]:
         """The rows with the time beside them, and the expressions over that."""

@@ -3,6 +3,7 @@
     array_agg(x)           →   array_agg(x ORDER BY x)
     sum(f)                 →   sum(f ORDER BY f)             f a float: the last digits depend on the order
     string_agg(x, ',' ORDER BY y)   →   string_agg(x, ',' ORDER BY y, x)
+    array_agg(DISTINCT x)           →   over values of which equal ones look the same (`query/equal_values.py`)
 
 Below a join or a union a group may be read off its state in one part of a delta and computed from tables in another:
 both must be the same. JSON_OBJECTAGG is refused there (PT242): it can be given no order. What is not below any is
@@ -17,6 +18,7 @@ from sqlglot import exp
 
 from pgtrickle.model import Column, Expr
 from pgtrickle.query import gaps
+from pgtrickle.query.equal_values import with_equal_values
 from pgtrickle.query.expression import node_of, reference
 from pgtrickle.query.looks import look
 from pgtrickle.query.operators import Aggregate, AggregateCall, Operator, RowWise, Stateful
@@ -28,11 +30,12 @@ _OF_EXACT = frozenset(
 )  # whose sums are exact, of exact numbers
 _ANY_ORDER = frozenset(
     {
-        "count", "min", "max", "bool_and", "bool_or", "every", "bit_and", "bit_or", "bit_xor", "regr_count",
-        "range_agg", "range_intersect_agg", "first",
+        "count", "min", "max", "bool_and", "bool_or", "every", "bit_and", "bit_or", "bit_xor", "regr_count", "first",
     }
 )  # fmt: skip
 
+_COUNTING = frozenset({"count", "regr_count", "rank", "dense_rank", "percent_rank", "cume_dist"})
+"""To which values that are equal are the same, DISTINCT or not."""
 _WITHOUT_ORDER = frozenset({"JSON_OBJECTAGG"})
 
 
@@ -53,9 +56,13 @@ def _ordered(operator: Operator, *, once: bool) -> Operator:
 
 def _in_order(call: AggregateCall, read: list[Column]) -> AggregateCall:
     exact = all(column.type.oid in _EXACT for column in read)
-    if call.function in _ANY_ORDER or (call.function in _OF_EXACT and exact) or not read:
+    if not read or (call.plain and call.function in _ANY_ORDER) or call.function in _COUNTING:
         return call
-    if node_of(call.call).find(exp.Distinct):
+    node = node_of(call.call)
+    if node.find(exp.Distinct, exp.WithinGroup):
+        has_looks = any(not column.type.has_one_look for column in read)
+        return replace(call, call=with_equal_values(call.call, read)) if has_looks else call
+    if call.function in _ANY_ORDER or (call.function in _OF_EXACT and exact):
         return call
     text = ordered(call.call, [_sortable(column) for column in read])
     if text is None and call.function in _WITHOUT_ORDER:

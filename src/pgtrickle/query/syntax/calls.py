@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Set
+from typing import Final
 
 from sqlglot import exp
 
@@ -11,6 +12,18 @@ from pgtrickle.query.syntax.special_calls import JSON_AGGREGATES, SpecialCall
 
 GATHER = ("pg_catalog", "array_agg")
 """The aggregate that gathers the values of a scalar subquery; the user need not have written it."""
+
+
+_REGRESSIONS: Final = frozenset(
+    {"avgx", "avgy", "count", "intercept", "r2", "slope", "sxx", "sxy", "syy"},
+)
+WITHOUT_ORDER: Final = (
+    frozenset({"count", "sum", "avg", "min", "max"})
+    | frozenset({"every", "bool_and", "bool_or", "bit_and", "bit_or", "bit_xor"})
+    | frozenset({"stddev", "stddev_pop", "stddev_samp", "variance", "var_pop", "var_samp"})
+    | frozenset({"corr", "covar_pop", "covar_samp", *(f"regr_{name}" for name in _REGRESSIONS)})
+)
+"""Aggregates whose value does not show in which order they took their rows."""
 
 
 class Calls:
@@ -56,6 +69,11 @@ class Calls:
         """The aggregate calls in a query, at any depth, each as a whole."""
         calls = (part for part in query.walk() if self.aggregate(part) is not None)
         return (call for call in calls if not isinstance(call.parent, exp.Filter | exp.WithinGroup | exp.Dot))
+
+    def takes_in_order(self, call: exp.Expr) -> bool:
+        """Whether a whole aggregate call shows in which order it took its rows."""
+        schema, name = self.aggregate(call) or ("", "")
+        return schema != "pg_catalog" or name not in WITHOUT_ORDER
 
     def aggregate_or_gather(self, node: exp.Expr) -> tuple[str, str] | None:
         return self.aggregate(node) or (GATHER if _name(node) == GATHER else None)

@@ -39,7 +39,7 @@ _KNOWN: Mapping[type[exp.Expr], frozenset[str]] = {
     exp.Table: frozenset({"this", "db", "alias", "joins", "ordinality", "only"}),
     exp.TableAlias: frozenset({"this", "columns"}),
     exp.Unnest: frozenset({"expressions", "alias", "offset", "joins"}),
-    exp.Values: frozenset({"expressions", "alias", "joins", "order"}),
+    exp.Values: frozenset({"expressions", "alias", "joins"}) | _ORDERED,
     exp.Where: frozenset({"this"}),
     exp.Window: frozenset({"this", "partition_by", "order", "spec", "over"}),
     exp.WindowSpec: frozenset({"kind", "start", "start_side", "end", "end_side", "exclude"}),

@@ -24,6 +24,9 @@ from pgtrickle.query.syntax.special_calls import SpecialCall
 USING_ALIAS = "using_alias"
 """The part of a join that has the name after USING (…) AS, which sqlglot does not know."""
 
+COPIED = "copied"
+"""Of a window that is a copy of a named one, OVER (w), which sqlglot does not tell from the named one, OVER w."""
+
 _SPECIAL_SYNTAX = ("CAST", "EXTRACT", "OVERLAY", "POSITION")
 
 
@@ -63,6 +66,9 @@ class Cycle(exp.Expression):
     arg_types: ClassVar = {"expressions": True, "mark": True, "value": True, "default": True, "path": True}
 
 
+_MODIFIERS = frozenset({TokenType.ORDER_BY, TokenType.LIMIT, TokenType.OFFSET, TokenType.FETCH})
+
+
 class _Parser(PostgresParser):
     # What joins may follow in parentheses; sqlglot's type of it has room for its own only.
     MODIFIABLES: ClassVar[Any] = (*PostgresParser.MODIFIABLES, exp.Lateral, exp.Unnest)
@@ -100,6 +106,17 @@ class _Parser(PostgresParser):
 
     def _values_to_select(self, values: exp.Values) -> exp.Values:  # type: ignore[override]
         return values  # as it is, in WITH and beside UNION: SELECT * of it, which sqlglot makes, is another text
+
+    def _parse_derived_table_values(self, allow_value_synonym: bool = False) -> exp.Values | None:
+        """VALUES in FROM; with an ORDER BY or LIMIT they are a query like others in parentheses."""
+        start = self._index
+        if self._match_pair(TokenType.L_PAREN, TokenType.VALUES):
+            self._parse_csv(self._parse_value)
+            is_query = self._curr is not None and self._curr.token_type in _MODIFIERS
+            self._retreat(start)
+            if is_query:
+                return None
+        return super()._parse_derived_table_values(allow_value_synonym)
 
     def _parse_cte(self) -> exp.CTE | exp.FunctionSpecification | None:
         part = super()._parse_cte()
@@ -160,6 +177,12 @@ class _Parser(PostgresParser):
         kind = exp.Var(this=self._find_sql(first, self._prev))
         return self.expression(exp.DataType(this=exp.DType.USERDEFINED, kind=kind))
 
+    def _parse_type_size(self) -> exp.DataTypeParam | None:
+        if not self._match(TokenType.DASH):
+            return super()._parse_type_size()
+        digits = self._parse_number()  # numeric(5,-2)
+        return None if digits is None else self.expression(exp.DataTypeParam(this=exp.Var(this=f"-{digits.name}")))
+
     def _words_of_type(self) -> int:
         """How many words the name of a type has here, if it is one that sqlglot does not know."""
         texts = [token.text for token in self._tokens[self._index : self._index + 4]]
@@ -172,6 +195,13 @@ class _Parser(PostgresParser):
         if texts[1:2] and texts[1] in _FIELDS:
             return 4 if texts[2:3] == ["to"] else 2
         return 1 if texts[1:2] == ["("] else 0
+
+    def _parse_window(self, this: exp.Expr | None, alias: bool = False) -> exp.Expr | None:
+        window = super()._parse_window(this, alias)
+        if isinstance(window, exp.Window) and not alias and self._prev.token_type == TokenType.R_PAREN:
+            parts = {part for part, value in window.args.items() if value}
+            window.set(COPIED, "alias" in parts and parts <= {"this", "alias", "over"})
+        return window
 
     def _parse_at_time_zone(self, this: exp.Expr | None) -> exp.Expr | None:
         if self._match_text_seq("AT", "LOCAL"):
@@ -221,6 +251,11 @@ class _Generator(PostgresGenerator):
 
     def pow_sql(self, expression: exp.Pow) -> str:
         return self.binary(expression, "^")
+
+    def window_sql(self, expression: exp.Window) -> str:
+        if expression.args.get(COPIED):
+            return f"{self.sql(expression, 'this')} OVER ({self.sql(expression, 'alias')})"
+        return super().window_sql(expression)
 
     def windowspec_sql(self, expression: exp.WindowSpec) -> str:
         if expression.args.get("end"):

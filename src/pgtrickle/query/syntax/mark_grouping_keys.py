@@ -90,6 +90,7 @@ class _Marker:
             self._above(part, above)
         if grouped.having is not None:
             self._above(select.args["having"].this, grouped.having)
+            self._require_nulled(select.args["having"].this, grouped.having.key)
 
     def _above(self, part: exp.Expr, above: Above) -> None:
         if above.key is not None:
@@ -103,6 +104,7 @@ class _Marker:
         if any(len(numbers) != 1 for _, numbers in found):
             raise UnknownKeyError("an expression in it may be of two keys of GROUP BY")
         for node, numbers in found:
+            self._require_nulled(node, *numbers)
             _set(node, *numbers)
         if sorted(number for _, numbers in found for number in numbers) != list(above.within):
             raise UnknownKeyError("the keys of GROUP BY in an expression of it were not understood")
@@ -114,7 +116,13 @@ class _Marker:
             numbers = self._texts.get(_text(node), set())
             if len(numbers) != 1:
                 raise UnknownKeyError("a window in it may be by two keys of GROUP BY")
+            self._require_nulled(node, *numbers)
             _set(node, *numbers)
+
+    def _require_nulled(self, node: exp.Expr, number: int | None) -> None:
+        """Refuses a subquery that is a key, where PostgreSQL asks it anew."""
+        if number is not None and sublinks.asks(node) and not self._grouped.nulls_subqueries:
+            raise UnknownKeyError("within an expression, PostgreSQL before 18 asks a subquery that is a key anew")
 
     def _name(self, part: exp.Expr, above: Above) -> None:
         """Marks the arguments of GROUPING(…)."""

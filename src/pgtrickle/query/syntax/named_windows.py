@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from pgtrickle.query.syntax.dialect import COPIED
+
 _PARTS = ("partition_by", "order", "spec")
 
 
@@ -33,6 +35,7 @@ def _complete(window: exp.Window, named: dict[str, exp.Window]) -> exp.Window:
         return window
     whole = window.copy()
     whole.set("alias", None)
+    whole.set(COPIED, None)
     for part in _PARTS:
         value = known.args.get(part)
         if value and not window.args.get(part):

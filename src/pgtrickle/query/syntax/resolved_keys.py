@@ -19,7 +19,9 @@ class Above:
 class Grouped:
     """A SELECT with grouping sets: its keys in the order in which they are written, numbered as they first come.
 
-    Of `constants` no other mention than by its place is a key. It is `definite` unless PostgreSQL's answer is not.
+    Of `constants` no other mention than by its place is a key. It is `definite` unless PostgreSQL's answer is not. A
+    key that is a subquery is NULL within an expression, too, in a set that leaves it out, if `nulls_subqueries`:
+    PostgreSQL before 18 asks it anew there, of some row of the group.
     """
 
     keys: tuple[int, ...]
@@ -30,3 +32,4 @@ class Grouped:
     on: tuple[Above, ...]
     names: tuple[str, ...]
     definite: bool = True
+    nulls_subqueries: bool = True
