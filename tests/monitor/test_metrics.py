@@ -30,7 +30,7 @@ def scrape(port: int) -> dict[tuple[str, frozenset[str]], float]:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         text = answer.read().decode()
     return {
-        (sample.name, frozenset(sample.labels.values())): sample.value
+        (sample.name, frozenset(value for label, value in sample.labels.items() if label != "database")): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
@@ -51,7 +51,7 @@ def test_refreshes_and_capture_are_told(database18: str, spark: SparkSession) ->
         story.create("st", "SELECT v FROM t")
         story.run("INSERT INTO t VALUES (1), (2)")
         story.check("st")
-        endpoint.serve(database18, port)
+        endpoint.serve([database18], port)
         found = scrape(port)
         table = frozenset({"public.st"})
         assert found["pgtrickle_refreshes_total", table] == 2
@@ -72,21 +72,21 @@ def test_refreshes_and_capture_are_told(database18: str, spark: SparkSession) ->
         story.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pgtrickle metrics'")
         assert scrape(port)["pgtrickle_refreshes_total", table] == 2, "it connects again"
         with pytest.raises(EnvironmentProblem) as taken:
-            endpoint.serve(database18, port)
+            endpoint.serve([database18], port)
         assert taken.value.code == "PT521"
 
 
 def test_a_database_that_is_down_is_told() -> None:
     port, nowhere = free_port(), "host=127.0.0.1 port=1"
     assert metrics.CatalogMetrics(nowhere).describe() == [], "being registered asks nothing"
-    endpoint.serve(nowhere, port)
+    endpoint.serve([nowhere], port)
     assert scrape(port) == {("pgtrickle_up", frozenset()): 0}
     assert [answer(port, path) for path in ("/healthz", "/readyz")] == [200, 503]
 
 
 def test_only_this_machine_is_answered() -> None:
     port = free_port()
-    endpoint.serve("host=127.0.0.1 port=1", port)
+    endpoint.serve(["host=127.0.0.1 port=1"], port)
     with socket.socket() as other, pytest.raises(ConnectionRefusedError):
         other.connect(("127.0.0.2", port))  # also this machine, but another address than the one it listens at
 
@@ -103,7 +103,7 @@ def test_leaders_loops_and_waiting_requests_are_told(database18: str) -> None:
             conn.execute("SELECT pgtrickle.create_stream_table('st', 'SELECT v FROM t')")
             conn.execute("UPDATE pgtrickle.pgt_requests SET created_at = now() - interval '1 min'")
             port = free_port()
-            endpoint.serve(database18, port)
+            endpoint.serve([database18], port)
             found = scrape(port)
             loop = frozenset({"postgres", "refreshes"})
             assert found["pgtrickle_leader", frozenset({"postgres"})] == 1

@@ -1,7 +1,8 @@
 """The HTTP side of monitoring: /metrics, /healthz and /readyz. Started by `pgtrickle run --metrics-port`.
 
-/healthz answers while the process lives, /readyz says 503 while the database cannot be asked. A scrape always has an
-answer: of a database that is down it says just that (`pgtrickle_up 0`).
+/healthz answers while the process lives, /readyz says 503 while no database that it serves can be asked; one that is
+down does not harm the others. A scrape always has an answer: of a database that is down it says just that
+(`pgtrickle_up 0`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from socketserver import ThreadingMixIn
 from typing import Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
@@ -18,7 +19,7 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from pgtrickle.errors import EnvironmentProblem
-from pgtrickle.monitor.metrics import CatalogMetrics
+from pgtrickle.monitor.databases import DatabaseMetrics
 from pgtrickle.scheduler.events import say
 
 LOOPBACK: Final = "127.0.0.1"
@@ -42,10 +43,10 @@ class _Handler(WSGIRequestHandler):
         """Nothing."""
 
 
-def serve(dsn: str, port: int, host: str = LOOPBACK) -> None:
+def serve(dsns: Sequence[str], port: int, host: str = LOOPBACK) -> None:
     """Answer in a thread that ends with the process."""
     try:
-        server = make_server(host, port, _application(CatalogMetrics(dsn)), _Server, _Handler)
+        server = make_server(host, port, _application(DatabaseMetrics(dsns)), _Server, _Handler)
     except OSError as error:
         raise EnvironmentProblem(
             f"{host}:{port} cannot be used for metrics: {error.strerror}",
@@ -55,7 +56,7 @@ def serve(dsn: str, port: int, host: str = LOOPBACK) -> None:
     threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
 
 
-def _application(metrics: CatalogMetrics) -> Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]:
+def _application(metrics: DatabaseMetrics) -> Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]:
     registry = CollectorRegistry()
     registry.register(metrics)
     exposition = make_wsgi_app(registry)
@@ -72,10 +73,11 @@ def _application(metrics: CatalogMetrics) -> Callable[[WSGIEnvironment, StartRes
     return answer
 
 
-def _status(path: str, metrics: CatalogMetrics) -> tuple[str, str]:
+def _status(path: str, metrics: DatabaseMetrics) -> tuple[str, str]:
     if path == "/healthz":
         return "200 OK", "alive\n"
     if path == "/readyz":
-        problem = metrics.problem()
-        return ("200 OK", "ready\n") if problem is None else ("503 Service Unavailable", f"{problem}\n")
+        problems = metrics.problems()
+        told = "".join(f"{name}: {problem}\n" for name, problem in problems.items())
+        return ("503 Service Unavailable", told) if metrics.are_all(problems) else ("200 OK", f"ready\n{told}")
     return "404 Not Found", "there are /metrics, /healthz and /readyz\n"

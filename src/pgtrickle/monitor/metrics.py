@@ -20,10 +20,15 @@ from pgtrickle.catalog import health
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.errors import Error
 
+_PATIENCE_S = 3
+"""How long a server may take to let us in: a scrape waits for all databases."""
 _TABLES = """
-SELECT format('%I.%I', pgt_schema, pgt_name), status, extract(epoch FROM staleness)::float8, consecutive_errors::float8,
+SELECT format('%I.%I', pgt_schema, pgt_name), status,
+       CASE effective_mode WHEN 'IMMEDIATE' THEN 0 ELSE extract(epoch FROM staleness)::float8 END,
+       consecutive_errors::float8,
        total_refreshes::float8, failed_refreshes::float8, full_refreshes::float8, differential_refreshes::float8,
-       rows_inserted::float8, rows_deleted::float8, changes_read::float8, last_duration_ms / 1000
+       rows_inserted::float8, rows_deleted::float8, changes_read::float8, last_duration_ms / 1000,
+       effective_mode
 FROM pgtrickle.pg_stat_stream_tables ORDER BY 1
 """
 _GAUGES = (
@@ -46,7 +51,7 @@ SELECT format('%I.%I', t.pgt_schema, t.pgt_name), sum(c.seconds)::float8,
              LEFT JOIN pgtrickle.pgt_refresh_counts AS k
                   ON k.pgt_id = t.pgt_id AND k.bucket = place AND k.status = 'COMPLETED'
              GROUP BY place ORDER BY place), b.bounds
-FROM pgtrickle.pgt_stream_tables AS t CROSS JOIN (SELECT pgtrickle.duration_bounds()) AS b(bounds)
+FROM pgtrickle.pgt_stream_tables AS t CROSS JOIN (SELECT pgtrickle_internal.duration_bounds()) AS b(bounds)
 JOIN pgtrickle.pgt_refresh_counts AS c ON c.pgt_id = t.pgt_id AND c.status = 'COMPLETED'
 GROUP BY t.pgt_id, t.pgt_schema, t.pgt_name, b.bounds ORDER BY 1
 """
@@ -65,6 +70,7 @@ FROM pgtrickle.pgt_requests WHERE state = 'PENDING'
 _REQUESTS = "SELECT state, count(*)::float8 FROM pgtrickle.pgt_requests GROUP BY state"
 _STATES = ("PENDING", "RUNNING", "DONE", "FAILED")
 _STATUSES = ("INITIALIZING", "ACTIVE", "SUSPENDED", "ERROR")
+_TABLE_MODES = ("FULL", "DIFFERENTIAL", "IMMEDIATE")
 _MODES = ("TRIGGER", "TRANSITIONING", "WAL")
 
 
@@ -105,7 +111,7 @@ class CatalogMetrics(Collector):
             except psycopg.OperationalError:
                 self._conn.close()  # the server was restarted: a new one is opened
         if self._conn is None or self._conn.closed:
-            self._conn = db.connect(self._dsn, application_name="pgtrickle metrics")
+            self._conn = db.connect(self._dsn, application_name="pgtrickle metrics", connect_timeout=_PATIENCE_S)
         return self._conn
 
 
@@ -127,6 +133,8 @@ def _read(conn: db.Connection) -> Iterator[Metric]:
     yield from _waiting(conn)
     yield from _services(conn)
     yield _states("pgtrickle_table_status", "Status of a stream table", "table", "status", _STATUSES, rows)
+    modes = [(row[0], row[12]) for row in rows]
+    yield _states("pgtrickle_table_mode", "How a stream table is maintained", "table", "mode", _TABLE_MODES, modes)
     captured = [(each.source_table, each.cdc_mode) for each in catalog.cdc_status(conn)]
     yield _states("pgtrickle_source_mode", "How a source is captured", "source", "mode", _MODES, captured)
     yield from _slot(conn)

@@ -14,10 +14,15 @@ from psycopg import sql
 
 from pgtrickle import db
 from pgtrickle.capture import advice
-from pgtrickle.catalog import install
+from pgtrickle.catalog import install, reader, serving
+from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.config import Settings
 from pgtrickle.errors import Error
-from pgtrickle.record import Record
+from pgtrickle.monitor import server_settings
+from pgtrickle.monitor.finding import Finding
+from pgtrickle.monitor.pooler import pooler
+from pgtrickle.refresh.definition.define import load
+from pgtrickle.refresh.explain import missing_indexes
 
 _FACTS = """
 SELECT current_setting('server_version_num')::integer / 10000, pg_is_in_recovery(), current_setting('wal_level'),
@@ -40,15 +45,8 @@ ORDER BY 1
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Finding(Record):
-    """What was looked at: `severity` is OK, WARN or ERROR, `mend` the statement or command that puts it right, if there
-    is one."""
-
-    check_name: str
-    severity: str
-    detail: str
-    mend: str | None = None
+UNREADABLE = "PT402"
+"""The error of a catalog that is there, and not for this role."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +68,13 @@ def examine(conn: psycopg.Connection[Any]) -> tuple[Finding, ...]:
     assert row is not None
     server = _Server(*row)
     catalog = _catalog(conn, server)
-    found = [_version(server), _writable(server), catalog, _rights(conn, server, catalog)]
-    return (*found, *_wal(conn, server, catalog), *(_sources(conn) if catalog.severity == "OK" else ()))
+    settings, told = server_settings.own_settings(conn)
+    found = [_version(server), _writable(server), pooler(conn), server_settings.encoding(conn), catalog]
+    found += [_rights(conn, server, catalog), *server_settings.connections(conn, settings)]
+    found += [*_wal(conn, server, catalog), *server_settings.server_settings(conn), told]
+    if catalog.severity == "OK":
+        found += [*_sources(conn, settings), *(() if server.is_standby else _indexes(conn))]
+    return tuple(found)
 
 
 def _version(server: _Server) -> Finding:
@@ -91,11 +94,14 @@ def _catalog(conn: psycopg.Connection[Any], server: _Server) -> Finding:
     try:
         return Finding("catalog", "OK", f"version {install.require(conn)}")
     except Error as error:
-        return Finding("catalog", "WARN", error.message, "pgtrickle install")
+        if error.code != UNREADABLE:
+            return Finding("catalog", "WARN", error.message, "pgtrickle install")
+        grant = sql.SQL("GRANT {} TO {};").format(sql.Identifier(install.USER_ROLE), sql.Identifier(conn.info.user))
+        return Finding("catalog", "ERROR", error.message, grant.as_string(conn))
 
 
 def _rights(conn: psycopg.Connection[Any], server: _Server, catalog: Finding) -> Finding:
-    if server.may_create or catalog.severity == "OK":
+    if server.may_create or catalog.severity in {"OK", "ERROR"}:  # it is there, if it cannot be read
         return Finding("rights", "OK", f"{conn.info.user} has what the catalog needs")
     grant = sql.SQL("GRANT CREATE ON DATABASE {} TO {};").format(
         sql.Identifier(conn.info.dbname), sql.Identifier(conn.info.user)
@@ -132,13 +138,42 @@ def _wal(conn: psycopg.Connection[Any], server: _Server, catalog: Finding) -> It
         yield Finding("replication", "WARN", detail, alter)
 
 
-def _sources(conn: psycopg.Connection[Any]) -> Iterator[Finding]:
-    """What keeps single sources from the WAL, and large ones that can only be read whole."""
-    settings = Settings.load(conn)
+def _sources(conn: psycopg.Connection[Any], settings: Settings) -> Iterator[Finding]:
+    """What keeps single sources from the WAL."""
     missing = advice.missing_identities(conn, settings)
     for each in missing:
         yield Finding("replica identity", "WARN", f"{each.table} has {each.has}: captured by triggers", each.mend)
     if not missing:
         yield Finding("replica identity", "OK", "no source is kept from the WAL by it")
-    for table, size in conn.execute(_INDEX_LESS):
+
+
+def _indexes(conn: psycopg.Connection[Any]) -> Iterator[Finding]:
+    """The indexes that `explain` would name, of all stream tables that this login computes, and large sources that can
+    only be read whole."""
+    wanted: dict[str, list[str]] = {}
+    all_known = True
+    computed = serving.computable(conn)
+    for stream in reader.list_tables(conn):
+        if stream.pgt_id not in computed or stream.effective_mode == "FULL":
+            continue
+        try:
+            for statement in _missing(conn, stream):
+                wanted.setdefault(statement, []).append(str(stream))
+        except (Error, psycopg.Error) as error:
+            all_known = False
+            detail = f"{stream} cannot be explained: {' '.join(str(error).split())}"
+            yield Finding("indexes", "WARN", detail, getattr(error, "hint", None))
+    for statement, streams in wanted.items():
+        yield Finding("indexes", "WARN", f"refreshes of {', '.join(streams)} read a table whole", statement)
+    bare = conn.execute(_INDEX_LESS).fetchall()
+    for table, size in bare:
         yield Finding("indexes", "WARN", f"{table} ({size}) has no index: joins with it read all of it")
+    if all_known and not wanted and not bare:
+        yield Finding("indexes", "OK", "none is missed by a refresh")
+
+
+def _missing(conn: psycopg.Connection[Any], stream: StreamTable) -> tuple[str, ...]:
+    """Analysed as for a refresh: by a view that is there for a moment, in a transaction that is rolled back."""
+    with conn.transaction(force_rollback=True):
+        conn.execute("SELECT set_config('lock_timeout', %s, true)", (db.LOCK_TIMEOUT,))
+        return missing_indexes(conn, load(conn, stream), immediate=stream.refresh_mode == "IMMEDIATE")
