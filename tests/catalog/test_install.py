@@ -160,7 +160,12 @@ def test_uninstall_keeps_stream_tables_as_plain_tables(conn: Connection, populat
     assert f"drop trigger pgtrickle_{oid(conn, 'src')}_insert on src" in text
     assert "keep table public.st" in text
     assert "drop index public.st_rows" in text
-    assert text[-3:] == ["drop schema pgtrickle_state", "drop schema pgtrickle_changes", "drop schema pgtrickle"]
+    assert text[-4:] == [
+        "drop schema pgtrickle_state",
+        "drop schema pgtrickle_internal",
+        "drop schema pgtrickle_changes",
+        "drop schema pgtrickle",
+    ]
     assert schemas(conn) == set()
     assert conn.execute("SELECT * FROM st").fetchall() == [(1,)]
     assert conn.execute("SELECT indexname::text FROM pg_indexes WHERE tablename = 'st'").fetchall() == [("st_users",)]

@@ -67,7 +67,7 @@ def test_looking_does_not_migrate(database18: str) -> None:
 
 def test_libpq_names_the_database(database18: str) -> None:
     assert call(["install"], **variables(database18)).exit_code == 0
-    assert schemas(database18) == ["pgtrickle", "pgtrickle_changes", "pgtrickle_state"]
+    assert schemas(database18) == ["pgtrickle", "pgtrickle_changes", "pgtrickle_internal", "pgtrickle_state"]
     result = call(["status", "--json"], **variables(database18))
     assert json.loads(result.stdout) == []
     assert "PGHOST, PGPORT, PGDATABASE, PGUSER" in result.stderr

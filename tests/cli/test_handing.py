@@ -220,13 +220,17 @@ def test_a_service_that_goes_away_is_told_of(call: Call, shop: str, monkeypatch:
 @pytest.mark.parametrize(
     ("seen", "said"),
     [
-        (Progress("PENDING", 0, None, True, False, None), "waiting for the service"),
-        (Progress("PENDING", 2, None, True, False, None), "waiting for the service, 2 before it"),
-        (Progress("PENDING", 0, "no service runs in this database", False, False, None), "waiting: no service runs"),
-        (Progress("RUNNING", 0, None, True, False, None), "the service is at it"),
-        (Progress("RUNNING", 0, None, True, True, None), "the service is refreshing"),
-        (Progress("RUNNING", 0, None, True, True, 12345), "the service is refreshing, 12,345 rows so far"),
-        (Progress("RUNNING", 0, None, False, True, 5), "waiting: the service is gone"),
+        (Progress("PENDING", 0, None, True, False, None, None), "waiting for the service"),
+        (Progress("PENDING", 2, None, True, False, None, None), "waiting for the service, 2 before it"),
+        (
+            Progress("PENDING", 0, "no service runs in this database", False, False, None, None),
+            "waiting: no service runs",
+        ),
+        (Progress("RUNNING", 0, None, True, False, None, None), "the service is at it"),
+        (Progress("RUNNING", 0, None, True, True, None, None), "the service is refreshing"),
+        (Progress("RUNNING", 0, None, True, True, 12345, None), "the service is refreshing, 12,345 rows so far"),
+        (Progress("RUNNING", 0, None, True, True, 12345, 20_000), "the service is refreshing, 12,345 of about 20,000"),
+        (Progress("RUNNING", 0, None, False, True, 5, None), "waiting: the service is gone"),
     ],
 )
 def test_what_the_terminal_shows_meanwhile(seen: Progress, said: str) -> None:

@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -77,6 +78,48 @@ def test_status_is_a_drawn_table_on_a_terminal(call: Call, shop: str) -> None:
         narrow = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", on_terminal([*PROGRAM, verb], shop, columns=80)[1])
         assert wanted in narrow
         assert max(map(len, narrow.splitlines())) <= 80, verb
+    examined = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", on_terminal([*PROGRAM, "doctor"], shop, columns=80)[1])
+    assert max(map(len, examined.splitlines())) <= 80
+    assert examined.count("severity") == 1, "a table, whose last column is folded"
+    assert re.search(r"max_connections +(OK|WARN) +\d+ of \d+", examined)
+
+
+def test_status_is_watched_until_it_is_interrupted(call: Call, shop: str) -> None:
+    call("create", "big", "--query", "SELECT id FROM orders", "--no-initialize", "--schedule", "5m")
+    environment = {**os.environ, "PGTRICKLE_DSN": shop}
+    command = [*PROGRAM, "status", "--watch", "--every", "0.2", "--json"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as running:
+        assert running.stdout is not None
+        seen = [next(line for line in running.stdout if '"schedule"' in line)]
+        call("alter", "big", "--schedule", "7m")
+        while '"7m"' not in seen[-1]:
+            seen.append(next(line for line in running.stdout if '"schedule"' in line))
+        running.send_signal(signal.SIGINT)
+        _, errors = running.communicate(timeout=20)
+    assert '"5m"' in seen[0]
+    assert (running.returncode, errors) == (0, "")
+    shown = watched_on_terminal([*PROGRAM, "status", "--watch", "--every", "0.2"], shop)
+    assert shown.count("every 0.2 s, Ctrl-C ends") >= 2
+    assert "\x1b[2J" in shown, "it takes the place of what was there"
+
+
+def watched_on_terminal(command: list[str], dsn: str) -> str:
+    """What a command shows until it has shown it twice, and is interrupted as by Ctrl-C."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "PGTRICKLE_DSN": dsn, "TERM": "xterm"}
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    shown = b""
+    deadline = time.monotonic() + 60
+    while shown.count(b"public.big") < 2 and time.monotonic() < deadline:
+        if select.select([ours], [], [], 0.2)[0]:
+            shown += os.read(ours, 65536)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=20) == 0
+    os.close(ours)
+    return shown.decode()
 
 
 @pytest.mark.parametrize(

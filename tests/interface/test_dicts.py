@@ -15,7 +15,7 @@ from pgtrickle.record import Record
 from pgtrickle.refresh.decide import Action
 
 RETURNED = {
-    *("CdcChange", "CdcStatus", "Check", "Finding", "HistoryRow", "RefreshResult", "Repair", "SlotHealth"),
+    *("CdcChange", "CdcStatus", "Check", "Finding", "Follower", "HistoryRow", "RefreshResult", "Repair", "SlotHealth"),
     *("StreamTable", "Verification"),
 }
 

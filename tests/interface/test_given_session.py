@@ -11,6 +11,7 @@ import psycopg
 
 STORY = """
 import os, signal, sys, types
+import pyspark
 from pyspark.sql import SparkSession
 import pgtrickle
 
@@ -29,6 +30,8 @@ def connect(spark):
 
 class Connect(types.SimpleNamespace):
     __module__ = "pyspark.sql.connect.session"
+    __hash__ = object.__hash__
+    is_stopped, version, conf = False, pyspark.__version__, {}
 
 tell("connect", lambda: connect(Connect()))
 own = {"spark.ui.enabled": "false", "spark.sql.session.timeZone": "Asia/Tokyo", "spark.sql.ansi.enabled": "false"}
@@ -85,7 +88,7 @@ def test_what_a_session_lacks_is_told_at_connect(database18: str, tmp_path: Path
         timeout=300,
     )
     assert done.stdout.splitlines() == [
-        "connect PT487 a session of Spark Connect cannot be handed over",
+        "connect PT487 a session of Spark Connect that is handed over must have the settings that results depend on",
         "missing PT484 the Python workers of the SparkSession cannot be started (/nonexistent/python)",
         "lame PT485 the Python workers of the SparkSession have no pyarrow",
         "version PT484 the Python workers of the SparkSession are of another version than this one",

@@ -46,7 +46,7 @@ class World:
         """The catalog anew, owned by a role that may log in and create schemas, and nothing else."""
         name = db.scalar(self.admin, "SELECT current_database()")
         self.run(
-            "DROP SCHEMA pgtrickle, pgtrickle_changes, pgtrickle_state CASCADE",
+            "DROP SCHEMA pgtrickle, pgtrickle_changes, pgtrickle_internal, pgtrickle_state CASCADE",
             f"GRANT CREATE ON DATABASE {name} TO {role}",
             f"GRANT CREATE ON SCHEMA public TO {role}",
         )

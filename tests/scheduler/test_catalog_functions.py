@@ -235,9 +235,10 @@ def test_options_go_back_to_the_setting(database18: str) -> None:
             "SELECT requested_cdc_mode, diamond_consistency, diamond_schedule_policy FROM pgtrickle.pgt_stream_tables"
         )
         in_sql = "pgtrickle.alter_stream_table('public.st', cdc_mode => 'Inherit', diamond_consistency => 'inherit',"
+        inherited: dict[str, Any] = dict.fromkeys(asked, "inherit")
         flags = [f"--{name.replace('_', '-')}=inherit" for name in asked]
         ways: dict[str, Callable[[], object]] = {
-            "Python": lambda: trickle.alter_stream_table("public.st", **dict.fromkeys(asked, "inherit")),
+            "Python": lambda: trickle.alter_stream_table("public.st", **inherited),
             "SQL": lambda: (
                 db.scalar(conn, f"SELECT {in_sql} diamond_schedule_policy => 'inherit')"),
                 carry_out(conn, trickle),

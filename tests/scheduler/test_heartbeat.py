@@ -160,7 +160,7 @@ def test_a_loop_that_hangs_is_seen_while_the_others_go_on(database18: str, monke
 
 
 def service_health(conn: Connection) -> list[str]:
-    return [str(detail) for (detail,) in conn.execute("SELECT detail FROM pgtrickle.pause_problems()")]
+    return [str(detail) for (detail,) in conn.execute("SELECT detail FROM pgtrickle_internal.pause_problems()")]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from pgtrickle.apply.run import run
 from pgtrickle.db import Connection, execute
-from pgtrickle.model import Column
+from pgtrickle.model import STREAM_TABLE_COMMENT, Column
 from pgtrickle.postgres.statements import result
 from pgtrickle.postgres.statements.result import DELETED, INSERTED, Key, Storage
 from pgtrickle.postgres.statements.script import Scratch, Script
@@ -23,9 +23,10 @@ class Applied:
 
 
 def create(connection: Connection, storage: Storage) -> None:
-    """Creates the stream table: exactly the user's columns, and our index to find rows."""
+    """Creates the stream table: exactly the user's columns, our index to find rows, a comment until a user has one."""
     columns = ", ".join(definition(column) for column in storage.columns)
     execute(connection, f"CREATE TABLE {storage.qualified} ({columns})")
+    execute(connection, f"COMMENT ON TABLE {storage.qualified} IS '{STREAM_TABLE_COMMENT}'")
     index(connection, storage)
 
 

@@ -7,14 +7,19 @@ from collections.abc import Iterable
 
 from pgtrickle.apply.staging_tables import STATE_SCHEMA
 from pgtrickle.db import Connection, execute
-from pgtrickle.model import quote
+from pgtrickle.model import PgType, quote
 from pgtrickle.postgres import recursion
-from pgtrickle.postgres.aggregate import state_columns
+from pgtrickle.postgres.aggregate import key_columns, state_columns
 from pgtrickle.postgres.statements.first_rows import FirstRows
 from pgtrickle.postgres.statements.recursion import RecursiveRows
 from pgtrickle.postgres.statements.state import StateTable
+from pgtrickle.postgres.statements.window_order import index_columns
 from pgtrickle.postgres.statements.window_rows import WindowRows
 from pgtrickle.postgres.wire import definition
+from pgtrickle.query.continued_windows import Extent, extent, shared_order
+
+_MOST_BYTES = 1000
+"""Of a value in a B-tree index: a third of a page is the most."""
 
 
 def table_name(pgt_id: int, number: int) -> str:
@@ -28,12 +33,13 @@ def create(connection: Connection, state: StateTable, *, looked_up: bool) -> Non
     execute(connection, f"CREATE TABLE {state.name} (h bigint NOT NULL, {columns}) WITH (fillfactor = 70)")
     execute(connection, f"CREATE INDEX ON {state.name} (h)")
     if looked_up:
-        for key in state.aggregate.keys:
-            if key in state.hashable:
-                execute(connection, f"CREATE INDEX ON {state.name} USING hash ({quote(key)})")
-                execute(
-                    connection, f"CREATE INDEX ON {state.name} (h) WHERE {quote(key)} IS NULL"
-                )  # which hash has not
+        for key in key_columns(state.aggregate):
+            if fits_a_page(key.type):
+                execute(connection, f"CREATE INDEX ON {state.name} ({quote(key.name)})")
+            elif key.name in state.hashable:
+                execute(connection, f"CREATE INDEX ON {state.name} USING hash ({quote(key.name)})")
+                nulls = f"WHERE {quote(key.name)} IS NULL"  # which hash has not
+                execute(connection, f"CREATE INDEX ON {state.name} (h) {nulls}")
 
 
 def create_first_rows(connection: Connection, kept: FirstRows) -> None:
@@ -43,10 +49,12 @@ def create_first_rows(connection: Connection, kept: FirstRows) -> None:
 
 
 def create_window_rows(connection: Connection, kept: WindowRows, *, looked_up: Iterable[str]) -> None:
-    """Creates the empty table of a window's rows, by partition; a join above finds them by the columns `looked_up`."""
+    """Creates the empty table of a window's rows, by partition and, where one is not computed whole, by order; a join
+    above finds them by the columns `looked_up`."""
     definitions = ", ".join(["h bigint NOT NULL", *map(definition, kept.window.columns)])
     execute(connection, f"CREATE TABLE {kept.name} ({definitions})")
-    execute(connection, f"CREATE INDEX ON {kept.name} (h)")
+    ordered = "" if extent(kept.window) is Extent.WHOLE else f", {index_columns(shared_order(kept.window))}"
+    execute(connection, f"CREATE INDEX ON {kept.name} (h{ordered})")
     for name in looked_up:
         execute(connection, f"CREATE INDEX ON {kept.name} ({quote(name)})")
 
@@ -58,6 +66,12 @@ def create_recursive_rows(connection: Connection, kept: RecursiveRows) -> None:
     execute(connection, f"CREATE INDEX ON {kept.name} (h)")
     for name in sorted(kept.sought):
         execute(connection, f"CREATE INDEX ON {kept.name} USING hash ({quote(name)})")
+
+
+def fits_a_page(type_: PgType) -> bool:
+    """Whether a B-tree index can hold all values of the type. It is made in a fraction of the time that a hash index
+    takes, and has the NULLs too."""
+    return type_.most_bytes is not None and type_.most_bytes <= _MOST_BYTES
 
 
 def drop(connection: Connection, pgt_id: int) -> None:

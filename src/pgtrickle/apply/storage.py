@@ -65,8 +65,12 @@ def named(connection: Connection, relid: int, mode: str) -> Iterator[Table]:
 
 @contextmanager
 def held(connection: Connection, relid: int, storage: Storage, mode: str = "ROW EXCLUSIVE") -> Iterator[Storage]:
-    """The storage under the name of the table that it is, to write its rows."""
+    """The storage under the name of the table that it is, to write its rows. A protected table lets us in by that."""
     with named(connection, relid, mode) as table:
+        connection.execute(
+            "SELECT set_config(%(name)s, concat(current_setting(%(name)s, true), ' ', %(relid)s::text), true)",
+            {"name": "pg_trickle.writing", "relid": relid},
+        )
         yield replace(storage, schema=table.schema, name=table.name)
 
 

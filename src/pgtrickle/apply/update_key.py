@@ -20,11 +20,14 @@ from pgtrickle.model import Column
 from pgtrickle.query.operators import Operator, Scan, walk
 from pgtrickle.query.row_key import row_key
 
-_ASKED = """
-SELECT EXISTS (SELECT FROM pg_catalog.pg_trigger AS g JOIN pg_catalog.pg_proc AS f ON f.oid = g.tgfoid
-               JOIN pg_catalog.pg_namespace AS n ON n.oid = f.pronamespace
-               WHERE g.tgrelid = %(relid)s AND NOT g.tgisinternal AND g.tgenabled IN ('O', 'A')
-                 AND n.nspname <> 'pgtrickle_changes'),
+_TRIGGERS = """
+EXISTS (SELECT FROM pg_catalog.pg_trigger AS g JOIN pg_catalog.pg_proc AS f ON f.oid = g.tgfoid
+        JOIN pg_catalog.pg_namespace AS n ON n.oid = f.pronamespace
+        WHERE g.tgrelid = {relid} AND NOT g.tgisinternal AND g.tgenabled IN ('O', 'A')
+          AND n.nspname NOT IN ('pgtrickle_changes', 'pgtrickle_internal', 'pgtrickle_state'))
+"""
+_ASKED = f"""
+SELECT {_TRIGGERS.format(relid="%(relid)s")},
        (SELECT array_agg(a.attname::text) FROM (
             SELECT i.indkey, i.indnkeyatts FROM pg_catalog.pg_index AS i
             WHERE i.indrelid = %(relid)s AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
@@ -54,7 +57,17 @@ def key_of(
     if key is not None:
         assert isinstance(key, list)
         return frozenset(place for place, column in enumerate(columns) if column.name in key)
-    return None if tree is None else row_key(tree, _primary_keys(conn, tree))
+    return None if tree is None else of_query(conn, tree)
+
+
+def of_query(conn: Connection, tree: Operator) -> frozenset[int] | None:
+    """The positions of columns that the query alone keeps different in all rows, as far as its tree shows it."""
+    return row_key(tree, _primary_keys(conn, tree))
+
+
+def has_triggers(relid: int) -> str:
+    """The condition that the table has triggers of the user."""
+    return " ".join(_TRIGGERS.format(relid=int(relid)).split())
 
 
 def _primary_keys(conn: psycopg.Connection[tuple[object, ...]], tree: Operator) -> dict[int, frozenset[str]]:

@@ -36,7 +36,7 @@ def use(conn: psycopg.Connection[Any], pgt_id: int, dependencies: Dependencies) 
         "INSERT INTO pgtrickle.pgt_used_objects (pgt_id, classid, objid, objsubid, title, shape)"
         " SELECT %s, o.classid, o.objid, o.objsubid, d.title, d.shape"
         " FROM unnest(%s::oid[], %s::oid[], %s::integer[]) AS o(classid, objid, objsubid)"
-        " CROSS JOIN LATERAL pgtrickle.describe_object(o.classid, o.objid, o.objsubid) AS d"
+        " CROSS JOIN LATERAL pgtrickle_internal.describe_object(o.classid, o.objid, o.objsubid) AS d"
         " WHERE d.shape IS NOT NULL ON CONFLICT DO NOTHING",
         (pgt_id, *([address[place] for address in addresses] for place in range(3))),
     )

@@ -18,9 +18,12 @@ from pgtrickle import slots
 from pgtrickle.catalog import ddl, serving
 from pgtrickle.db import OWN_PATH
 from pgtrickle.errors import ServerError, StateError
+from pgtrickle.model import STREAM_TABLE_COMMENT
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
-SCHEMAS: Final = ("pgtrickle", "pgtrickle_changes", "pgtrickle_state")
+SCHEMAS: Final = ("pgtrickle", "pgtrickle_changes", "pgtrickle_internal", "pgtrickle_state")
+_LATER_SCHEMAS: Final = {"pgtrickle_internal": 22}
+"""Those that the first migration does not make, with the number of the one that does."""
 USER_ROLE: Final = "pgtrickle_user"
 ADMIN_ROLE: Final = "pgtrickle_admin"
 ROLES: Final = (USER_ROLE, ADMIN_ROLE)
@@ -109,7 +112,7 @@ def _install(conn: psycopg.Connection[Any], migrations: tuple[Migration, ...]) -
         _one_at_a_time(conn)
         _as_owner(conn)
         missing = _missing(conn, migrations)  # again: another installer may have been at it until now
-        _require_free_schemas(conn)
+        _require_free_schemas(conn, missing)
         conn.execute(f"SET LOCAL search_path = {OWN_PATH}")  # by which views and defaults are read for good
         for migration in missing:
             _apply(conn, migration)
@@ -224,11 +227,11 @@ def _exists(conn: psycopg.Connection[Any], name: str) -> bool:
     )
 
 
-def _require_free_schemas(conn: psycopg.Connection[Any]) -> None:
+def _require_free_schemas(conn: psycopg.Connection[Any], missing: tuple[Migration, ...]) -> None:
     """Refuse to build on schemas of our names that someone else made (the pg_trickle extension, say)."""
-    if _exists(conn, "pgt_migrations"):
-        return
-    taken = conn.execute("SELECT nspname FROM pg_namespace WHERE nspname = ANY(%s)", (list(SCHEMAS),)).fetchone()
+    versions = {migration.version for migration in missing}
+    made = [name for name in SCHEMAS if _LATER_SCHEMAS.get(name, 1) in versions]
+    taken = conn.execute("SELECT nspname FROM pg_namespace WHERE nspname = ANY(%s)", (made,)).fetchone()
     if taken is not None:
         raise StateError(
             f"the schema {taken[0]} exists, but not by this pgtrickle",
@@ -281,11 +284,17 @@ def _has_role(conn: psycopg.Connection[Any], name: str) -> bool:
 
 
 def _let_read(conn: psycopg.Connection[Any], role: sql.Identifier) -> None:
-    for grant in (
+    grants = [
         "GRANT USAGE ON SCHEMA pgtrickle TO {}",
         "GRANT SELECT ON ALL TABLES IN SCHEMA pgtrickle TO {}",
         "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pgtrickle TO {}",
-    ):
+    ]
+    if conn.execute("SELECT FROM pg_namespace WHERE nspname = 'pgtrickle_internal'").rowcount:
+        grants += [
+            "GRANT USAGE ON SCHEMA pgtrickle_internal TO {}",
+            "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pgtrickle_internal TO {}",
+        ]
+    for grant in grants:
         conn.execute(sql.SQL(grant).format(role))
     for (function,) in conn.execute(_DEFINERS, (list(SCHEMAS),)).fetchall():  # called by their triggers alone
         conn.execute(sql.SQL("REVOKE ALL ON FUNCTION {} FROM {}").format(sql.SQL(function), role))
@@ -378,7 +387,7 @@ def _names(conn: psycopg.Connection[Any]) -> list[tuple[str, str]]:
 
 
 def _stream_tables(conn: psycopg.Connection[Any], drop: bool) -> list[tuple[Removal, sql.Composed | None]]:
-    """Stream tables that still exist: to drop, or to keep without the row-identity index we made on them."""
+    """Stream tables that still exist: to drop, or to keep without the index and the comment that we made on them."""
     tables = _names(conn)
     if drop:
         return [
@@ -394,9 +403,21 @@ def _stream_tables(conn: psycopg.Connection[Any], drop: bool) -> list[tuple[Remo
     kept: list[tuple[Removal, sql.Composed | None]] = [
         (Removal("table", f"{schema}.{name}", kept=True), None) for schema, name in tables
     ]
-    return kept + [
+    kept += [
         (Removal("index", f"{schema}.{name}"), sql.SQL("DROP INDEX {}").format(sql.Identifier(schema, name)))
         for schema, name in indexes
+    ]
+    comments = conn.execute(
+        "SELECT n.nspname, c.relname FROM pgtrickle.pgt_stream_tables AS t JOIN pg_class AS c ON c.oid = t.pgt_relid"
+        " JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE obj_description(c.oid, 'pg_class') = %s ORDER BY 1, 2",
+        (STREAM_TABLE_COMMENT,),
+    )
+    return kept + [
+        (
+            Removal("comment", f"on {schema}.{name}"),
+            sql.SQL("COMMENT ON TABLE {} IS NULL").format(sql.Identifier(schema, name)),
+        )
+        for schema, name in comments
     ]
 
 

@@ -53,6 +53,30 @@ def parse_name(text: str) -> Name:
     return Name(parts[0] if len(parts) == 2 else None, parts[-1])
 
 
+def parse_columns(text: str) -> tuple[str, ...]:
+    """Read a list of columns, `region, day`, by the same rules. `none` are none."""
+    if text.strip().lower() == "none":
+        return ()
+    columns: list[str] = []
+    place = -1
+    while place < len(text):
+        part = _PART.match(text, place + 1)
+        if part is None or text[part.end() : part.end() + 1] not in {"", ","}:
+            raise UsageError(
+                f"{text!r} is not a list of columns", code="PT018", hint="write region, day, or none to have no key"
+            )
+        quoted = part["quoted"]
+        columns.append(quoted.replace('""', '"') if quoted is not None else part["plain"].lower())
+        place = part.end()
+    return tuple(columns)
+
+
+def shown_columns(columns: tuple[str, ...]) -> str:
+    """The list as one would write it: quoted only where it must be."""
+    plain = (each if re.fullmatch(r"[a-z_][a-z0-9_$]*", each) and each != "none" else quote(each) for each in columns)
+    return ", ".join(plain) or "none"
+
+
 def qualify(conn: psycopg.Connection[Any], name: Name) -> tuple[str, str]:
     """Schema and name of a table to be created: without a schema, the first of the search path that exists."""
     if name.schema is not None:

@@ -60,7 +60,7 @@ def not_here(what: str) -> NotHere:
 
 
 def is_here(conn: psycopg.Connection[Any]) -> bool:
-    row = conn.execute("SELECT pgtrickle.catalog_is_here()").fetchone()
+    row = conn.execute("SELECT pgtrickle_internal.catalog_is_here()").fetchone()
     return row is not None and bool(row[0])
 
 
@@ -80,7 +80,7 @@ def adopt(conn: psycopg.Connection[Any]) -> bool:
         for statement in filter(None, map(str.strip, _NOWHERE.split(";"))):
             conn.execute(sql.SQL(statement))  # ours, and without parameters
         forget_decoders(conn, of_any_name=True)
-        conn.execute("SELECT pgtrickle.set_origin()")
+        conn.execute("SELECT pgtrickle_internal.set_origin()")
     return True
 
 

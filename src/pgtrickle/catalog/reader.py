@@ -64,6 +64,11 @@ class StreamTable(Record):
         return f"{self.pgt_schema}.{self.pgt_name}"
 
     @property
+    def is_immediate(self) -> bool:
+        """Whether it is kept by the triggers of IMMEDIATE mode, in the writers' own transactions."""
+        return self.effective_mode == "IMMEDIATE"
+
+    @property
     def is_to_be_filled(self) -> bool:
         """Whether it was made without rows, for the service to fill it; not one whose maker fills it, or died at it."""
         return self.fill_when_due and not self.is_populated and self.owner is not None
@@ -114,6 +119,13 @@ class HistoryRow(Record):
     error_code: str | None
     error: str | None
     freshness_deadline: datetime | None = None
+    way: str | None = None
+    """By changes or in full, on Spark or by PostgreSQL alone."""
+    expected: dict[str, float] | None = None
+    """Of each way that AUTO could take, the milliseconds that were expected."""
+    took_ms: float | None = None
+    """To hold against what was expected: without waiting, deciding and starting Spark."""
+    hint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +303,9 @@ def unfilled(conn: psycopg.Connection[Any], relids: Collection[int]) -> dict[int
 UNUSED_SOURCES: Final = (
     "SELECT k.source_relid FROM pgtrickle.pgt_change_tracking AS k WHERE NOT EXISTS ("
     " SELECT FROM pgtrickle.pgt_dependencies AS d JOIN pgtrickle.pgt_stream_tables AS t USING (pgt_id)"
-    " WHERE d.source_relid = k.source_relid AND t.effective_mode <> 'FULL') ORDER BY k.source_relid"
+    " WHERE d.source_relid = k.source_relid AND t.effective_mode = 'DIFFERENTIAL') AND NOT EXISTS ("
+    " SELECT FROM pgtrickle.pgt_followers AS f JOIN pgtrickle.pgt_stream_tables AS t USING (pgt_id)"
+    " WHERE t.pgt_relid = k.source_relid AND f.expired_at IS NULL) ORDER BY k.source_relid"
 )
 
 
@@ -307,15 +321,19 @@ def consumers_of(conn: psycopg.Connection[Any], source_oid: int) -> tuple[Stream
 
 
 def frontiers_of(conn: psycopg.Connection[Any], sources: Collection[int]) -> dict[int, list[str]]:
-    """Up to which snapshots those that are maintained by the changes of each of the sources have these; a source that
-    has no such reader is left out."""
+    """Up to which snapshots those that are maintained by the changes of each of the sources have these, and those that
+    follow it from outside; a source that has no such reader is left out."""
     rows = conn.execute(
-        "SELECT d.source_relid::bigint, array_agg(DISTINCT (CASE WHEN EXISTS (SELECT FROM pgtrickle.pgt_present AS p"
+        "SELECT r.source_relid, array_agg(DISTINCT r.frontier) FROM ("
+        "SELECT d.source_relid::bigint, (CASE WHEN EXISTS (SELECT FROM pgtrickle.pgt_present AS p"
         "   JOIN pgtrickle.pgt_stream_tables AS u USING (pgt_id) WHERE p.is_there AND u.pgt_relid = d.source_relid)"
-        "  THEN coalesce(t.upstream_frontier, t.frontier) ELSE t.frontier END)::text)"
+        "  THEN coalesce(t.upstream_frontier, t.frontier) ELSE t.frontier END)::text AS frontier"
         " FROM pgtrickle.pgt_dependencies AS d JOIN pgtrickle.pgt_stream_tables AS t USING (pgt_id)"
-        " WHERE d.source_relid = ANY (%s::oid[]) AND t.effective_mode <> 'FULL' GROUP BY d.source_relid",
-        (list(sources),),
+        " WHERE d.source_relid = ANY (%(sources)s::oid[]) AND t.effective_mode = 'DIFFERENTIAL'"
+        " UNION ALL SELECT t.pgt_relid::bigint, f.has_applied::text"
+        " FROM pgtrickle.pgt_followers AS f JOIN pgtrickle.pgt_stream_tables AS t USING (pgt_id)"
+        " WHERE t.pgt_relid = ANY (%(sources)s::oid[]) AND f.expired_at IS NULL) AS r GROUP BY r.source_relid",
+        {"sources": list(sources)},
     ).fetchall()
     return {int(oid): frontiers for oid, frontiers in rows}
 
@@ -362,16 +380,11 @@ def history(conn: psycopg.Connection[Any], pgt_id: int, max_rows: int = 20) -> t
         return tuple(cursor.execute(query.format(_columns(HistoryRow)), (pgt_id, max_rows)))
 
 
-def ms_per_change(conn: psycopg.Connection[Any], pgt_id: int, *, least: int) -> float | None:
-    """The time that differential refreshes of at least so many changes took for each: the median of the last ones."""
-    row = conn.execute(
-        "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY duration_ms / changes_read)"
-        " FROM (SELECT duration_ms, changes_read FROM pgtrickle.pgt_refresh_history WHERE pgt_id = %s"
-        "   AND status = 'COMPLETED' AND action = 'DIFFERENTIAL' AND changes_read >= %s"
-        "   ORDER BY refresh_id DESC LIMIT 5) AS last",
-        (pgt_id, least),
-    ).fetchone()
-    return None if row is None else row[0]
+def refresh_costs(conn: psycopg.Connection[Any], pgt_id: int) -> tuple[dict[str, dict[str, list[float]]], float]:
+    """What its last refreshes took, by way, and the time since another way was tried (`refresh/learned.py`)."""
+    row = conn.execute("SELECT ways, since_try_ms FROM pgtrickle.pgt_refresh_costs WHERE pgt_id = %s", (pgt_id,))
+    found = row.fetchone()
+    return ({}, 0.0) if found is None else (found[0], found[1])
 
 
 def tracking(conn: psycopg.Connection[Any], source_oid: int) -> Tracking | None:

@@ -27,10 +27,11 @@ from pgtrickle.errors import (
 _KINDS: Final = (UsageError, QueryError, Unsupported, StateError, ServerError, EnvironmentProblem)
 
 _TAKEN: Final = """
-SELECT session_user = current_user AND pgtrickle.is_taken(l.oid, c.relowner)
+SELECT session_user = current_user AND pgtrickle_internal.is_taken(l.oid, c.relowner)
        AND (c.oid IS NULL OR pg_has_role(c.relowner, 'USAGE') AND NOT EXISTS (
-                SELECT FROM pgtrickle.takers(l.oid, c.relowner) AS t WHERE NOT pgtrickle.computes(t, c.oid))),
-       NOT EXISTS (SELECT FROM pgtrickle.takers(l.oid, c.relowner) AS t WHERE t <> l.oid)
+                SELECT FROM pgtrickle_internal.takers(l.oid, c.relowner) AS t
+                WHERE NOT pgtrickle_internal.computes(t, c.oid))),
+       NOT EXISTS (SELECT FROM pgtrickle_internal.takers(l.oid, c.relowner) AS t WHERE t <> l.oid)
 FROM pg_catalog.pg_roles AS l LEFT JOIN pg_catalog.pg_class AS c ON c.oid = %s::pg_catalog.oid
 WHERE l.rolname = session_user
 """
@@ -38,7 +39,8 @@ WHERE l.rolname = session_user
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a request is. `ahead` are requests before it, `waits` says why no service takes it, if none does."""
+    """How far a request is. `ahead` are requests before it, `waits` says why no service takes it, if none does;
+    `rows_expected` is what the table has by now, if it has any."""
 
     state: str
     ahead: int
@@ -46,6 +48,7 @@ class Progress:
     is_served: bool
     refreshing: bool
     rows_so_far: int | None
+    rows_expected: int | None
 
 
 def would_be_taken(conn: Connection, stream: StreamTable | None = None, *, defining: bool) -> bool:
@@ -68,21 +71,22 @@ def make(conn: Connection, kind: str, args: Mapping[str, object]) -> int:
             "SELECT set_config(s.name, s.value, true) FROM unnest(%s::text[], %s::text[]) AS s(name, value)",
             (list(own), list(own.values())),
         )
-        row = conn.execute("SELECT pgtrickle.add_request(%s, %s)", (kind, Jsonb(dict(args)))).fetchone()
+        row = conn.execute("SELECT pgtrickle_internal.add_request(%s, %s)", (kind, Jsonb(dict(args)))).fetchone()
     assert row is not None
     return int(str(row[0]))
 
 
 def full_name(conn: Connection, stream: StreamTable) -> str:
     """The name as requests have it."""
-    row = conn.execute("SELECT pgtrickle.full_name_of(%s)", (stream.pgt_id,)).fetchone()
+    row = conn.execute("SELECT pgtrickle_internal.full_name_of(%s)", (stream.pgt_id,)).fetchone()
     assert row is not None
     return str(row[0])
 
 
 def progress(conn: psycopg.Connection[Any], request_id: int) -> Progress:
     row = conn.execute(
-        "SELECT state, ahead, waits, is_served, refreshing, rows_so_far FROM pgtrickle.request_progress(%s)",
+        "SELECT state, ahead, waits, is_served, refreshing, rows_so_far, rows_expected"
+        " FROM pgtrickle_internal.request_progress(%s)",
         (request_id,),
     ).fetchone()
     assert row is not None

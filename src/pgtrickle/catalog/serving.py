@@ -23,8 +23,8 @@ WHERE l.rolname = session_user
 """
 
 _SERVED = """
-SELECT t.pgt_id, pgtrickle.computes(l.oid, c.oid),
-       c.relowner <> l.oid AND c.relowner IN (SELECT s.role_oid FROM pgtrickle.serving_roles() AS s)
+SELECT t.pgt_id, pgtrickle_internal.computes(l.oid, c.oid),
+       c.relowner <> l.oid AND c.relowner IN (SELECT s.role_oid FROM pgtrickle_internal.serving_roles() AS s)
 FROM pgtrickle.pgt_stream_tables AS t
 JOIN pg_catalog.pg_class AS c ON c.oid = t.pgt_relid JOIN pg_catalog.pg_roles AS l ON l.rolname = session_user
 """

@@ -36,6 +36,8 @@ class Definition:
     settings: Mapping[str, str] = field(default_factory=dict)
     operator_tree: str | None = None
     delta_plan: str | None = None
+    delta_plans: Mapping[str, str] = field(default_factory=dict)
+    """By the oid of the source that alone has changed; `clock`: when only the time has moved."""
 
 
 def register(
@@ -57,8 +59,9 @@ def register(
             row = conn.execute(
                 "INSERT INTO pgtrickle.pgt_stream_tables (pgt_relid, pgt_schema, pgt_name, defining_query,"
                 " normalized_query, search_path, settings, refresh_mode, effective_mode, mode_reason,"
-                " source_fingerprint, operator_tree, delta_plan, schedule, requested_cdc_mode, fill_when_due)"
-                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) RETURNING pgt_id",
+                " source_fingerprint, operator_tree, delta_plan, delta_plans, schedule, requested_cdc_mode,"
+                " fill_when_due)"
+                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) RETURNING pgt_id",
                 (
                     *(table.oid, table.schema, table.name),
                     *_values(definition),
@@ -87,12 +90,18 @@ def ensure_lock(conn: psycopg.Connection[Any], pgt_id: int) -> bool:
 
 
 def redefine(conn: psycopg.Connection[Any], pgt_id: int, definition: Definition) -> None:
-    """Replace the query and the sources; the caller decides about `needs_reinit`."""
+    """Replace the query and the sources; the caller decides about `needs_reinit`. What refreshes of another query took
+    tells nothing of this one."""
+    conn.execute(
+        "DELETE FROM pgtrickle.pgt_refresh_costs AS c USING pgtrickle.pgt_stream_tables AS t"
+        " WHERE c.pgt_id = t.pgt_id AND t.pgt_id = %s AND t.normalized_query <> %s",
+        (pgt_id, definition.normalized_query),
+    )
     _update(
         conn,
         "UPDATE pgtrickle.pgt_stream_tables SET defining_query = %s, normalized_query = %s, search_path = %s,"
         " settings = %s, refresh_mode = %s, effective_mode = %s, mode_reason = %s, source_fingerprint = %s,"
-        " operator_tree = %s, delta_plan = %s, updated_at = now()"
+        " operator_tree = %s, delta_plan = %s, delta_plans = %s, updated_at = now()"
         " WHERE pgt_id = %s",
         (*_values(definition), pgt_id),
     )
@@ -132,6 +141,40 @@ def set_status(conn: psycopg.Connection[Any], pgt_id: int, status: str) -> None:
 def _wake(conn: psycopg.Connection[Any]) -> None:
     """Have the service look at what is due as soon as this is committed, and not at its next turn."""
     conn.execute("SELECT pg_notify(%s, 'due')", (WAKE_CHANNEL,))
+
+
+def set_refresh_mode(conn: psycopg.Connection[Any], pgt_id: int, refresh_mode: str) -> None:
+    """Ask for a mode that the next refresh can go over to from the one in effect."""
+    _update(
+        conn,
+        "UPDATE pgtrickle.pgt_stream_tables SET refresh_mode = %s, updated_at = clock_timestamp() WHERE pgt_id = %s",
+        (refresh_mode, pgt_id),
+    )
+
+
+def set_mode(conn: psycopg.Connection[Any], pgt_id: int, refresh_mode: str, effective_mode: str) -> None:
+    """Another way of maintenance of what stays as it is. Where no changes are captured for it, its sources say so."""
+    _update(
+        conn,
+        "UPDATE pgtrickle.pgt_stream_tables SET refresh_mode = %s, effective_mode = %s, mode_reason = NULL,"
+        " updated_at = clock_timestamp() WHERE pgt_id = %s",
+        (refresh_mode, effective_mode, pgt_id),
+    )
+    conn.execute(
+        "UPDATE pgtrickle.pgt_dependencies SET cdc_mode = %s, slot_name = NULL, decoder_confirmed_lsn = NULL,"
+        " transition_started_at = NULL WHERE pgt_id = %s",
+        ("TRIGGER" if effective_mode == "DIFFERENTIAL" else None, pgt_id),
+    )
+
+
+def set_frontier(conn: psycopg.Connection[Any], pgt_id: int, frontier: str, data_timestamp: datetime) -> None:
+    """It has all changes up to that snapshot, of whatever it reads."""
+    _update(
+        conn,
+        "UPDATE pgtrickle.pgt_stream_tables SET frontier = %s::pg_snapshot, upstream_frontier = NULL,"
+        " data_timestamp = %s WHERE pgt_id = %s",
+        (frontier, data_timestamp, pgt_id),
+    )
 
 
 def set_cdc_mode(conn: psycopg.Connection[Any], pgt_id: int, requested_cdc_mode: str | None) -> None:
@@ -340,12 +383,17 @@ def finish_refresh(
     phases: Mapping[str, float] | None = None,
     error_code: str | None = None,
     error: str | None = None,
+    way: str | None = None,
+    expected: Mapping[str, float] | None = None,
+    took_ms: float | None = None,
+    hint: str | None = None,
 ) -> float:
     """Close a history row; returns the duration in milliseconds, measured by the server's clock."""
     row = conn.execute(
         "UPDATE pgtrickle.pgt_refresh_history SET status = %s, action = %s, reason = %s, rows_inserted = %s,"
         " rows_deleted = %s, changes_read = %s, snapshot = %s::pg_snapshot, data_timestamp = %s, phases = %s,"
-        " error_code = %s, error = %s, finished_at = clock_timestamp(),"
+        " error_code = %s, error = %s, way = %s, expected = %s, took_ms = %s, hint = %s,"
+        " finished_at = clock_timestamp(),"
         " duration_ms = extract(epoch FROM clock_timestamp() - started_at) * 1000"
         " WHERE refresh_id = %s RETURNING duration_ms",
         (
@@ -360,6 +408,10 @@ def finish_refresh(
             Jsonb(dict(phases or {})),
             error_code,
             error,
+            way,
+            Jsonb(dict(expected)) if expected else None,
+            took_ms,
+            hint,
             refresh_id,
         ),
     ).fetchone()
@@ -368,6 +420,17 @@ def finish_refresh(
             f"there is no refresh {refresh_id}", code="PT304", hint="The stream table was dropped meanwhile."
         )
     return float(row[0])
+
+
+def note_costs(
+    conn: psycopg.Connection[Any], pgt_id: int, ways: Mapping[str, Mapping[str, list[float]]], since_try_ms: float
+) -> None:
+    """What its last refreshes took, for the next choice of a way."""
+    conn.execute(
+        "INSERT INTO pgtrickle.pgt_refresh_costs VALUES (%s, %s, %s)"
+        " ON CONFLICT (pgt_id) DO UPDATE SET ways = excluded.ways, since_try_ms = excluded.since_try_ms",
+        (pgt_id, Jsonb(dict(ways)), since_try_ms),
+    )
 
 
 # What follows the UPDATE `moved`, whose tables had nothing to do: the history says so. The service looks again and
@@ -476,6 +539,7 @@ def _values(definition: Definition) -> tuple[str | Jsonb | None, ...]:
         definition.source_fingerprint,
         definition.operator_tree,
         definition.delta_plan,
+        Jsonb(dict(definition.delta_plans)),
     )
 
 

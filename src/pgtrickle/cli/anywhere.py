@@ -1,4 +1,6 @@
-"""`--dsn` and `--json` may stand anywhere on the command line, before the verb or after it. Used by `cli.main`."""
+"""`--dsn`, `--spark-conf` and `--json` may stand anywhere on the command line, before the verb or after it. Used by
+`cli.main`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,8 @@ import typer
 from typer.core import TyperGroup
 
 from pgtrickle.cli.outcome import for_programs
+
+_WITH_VALUE = ("--dsn", "--spark-conf")
 
 
 class OptionsAnywhere(TyperGroup):
@@ -18,16 +22,16 @@ class OptionsAnywhere(TyperGroup):
 
 
 def in_place(args: list[str]) -> list[str]:
-    """`--dsn` with its value first, `--json` last; what stands after `--` is left alone."""
+    """`--dsn` and `--spark-conf` with their values first, `--json` last; what stands after `--` is left alone."""
     end = args.index("--") if "--" in args else len(args)
     first: list[str] = []
     between: list[str] = []
     last: list[str] = []
     words = iter(args[:end])
     for word in words:
-        if word == "--dsn":
+        if word in _WITH_VALUE:
             first += [word, *(value for value in [next(words, None)] if value is not None)]
-        elif word.startswith("--dsn="):
+        elif word.startswith(tuple(f"{option}=" for option in _WITH_VALUE)):
             first.append(word)
         elif word == "--json":
             last = [word]

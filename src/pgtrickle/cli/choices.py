@@ -72,4 +72,8 @@ Consistency = Annotated[
     DiamondConsistency | None, _option("Whether the tables of a diamond commit together. `inherit`: the setting.")
 ]
 OptionalLogLevel = Annotated[LogLevel | None, _option("Log events of this level and above. Default: info.")]
+PrimaryKey = Annotated[
+    str | None, _option("Columns of a primary key: `region, day`. `none`: it has none.", "--primary-key")
+]
+Protect = Annotated[bool | None, _option("Refuse writes by others than refreshes.", "--protect/--no-protect")]
 Policy = Annotated[DiamondSchedulePolicy | None, _option("Which schedule a diamond follows. `inherit`: the setting.")]

@@ -162,7 +162,8 @@ def described(seen: Progress) -> str:
     if seen.state == "PENDING":
         return f"waiting for the service, {seen.ahead} before it" if seen.ahead else "waiting for the service"
     if seen.rows_so_far:
-        return f"the service is refreshing, {seen.rows_so_far:,} rows so far"
+        of = f" of about {seen.rows_expected:,}" if seen.rows_expected else ""
+        return f"the service is refreshing, {seen.rows_so_far:,}{of} rows so far"
     return "the service is refreshing" if seen.refreshing else "the service is at it"
 
 

@@ -72,7 +72,9 @@ def health(context: typer.Context, as_json: AsJson = False) -> None:
         print_json([asdict(check) for check in checks])
     else:
         print_table(
-            ["check", "severity", "detail"], [(check.check_name, check.severity, check.detail) for check in checks]
+            ["check", "severity", "detail"],
+            [(check.check_name, check.severity, check.detail) for check in checks],
+            folded="detail",
         )
         _advise(advice)
     if any(check.severity == "ERROR" for check in checks):
@@ -87,7 +89,9 @@ def doctor(context: typer.Context, as_json: AsJson = False) -> None:
         print_json([asdict(each) for each in findings])
     else:
         print_table(
-            ["check", "severity", "detail"], [(each.check_name, each.severity, each.detail) for each in findings]
+            ["check", "severity", "detail"],
+            [(each.check_name, each.severity, each.detail) for each in findings],
+            folded="detail",
         )
         mends = list(dict.fromkeys(each.mend for each in findings if each.mend is not None))
         if mends:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pgtrickle.cli import database, health, postgres, repair, service, tables
+from pgtrickle.cli import database, declare, health, package, postgres, repair, service, tables, top
 from pgtrickle.cli.anywhere import OptionsAnywhere
 from pgtrickle.cli.target import EXPOSED, Target, has_password
 
@@ -40,6 +40,14 @@ def _options(
             " embedded server. `run` takes several.",
         ),
     ] = None,
+    spark_conf: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="One of Spark's own settings, such as spark.driver.memory=4g; may be given several times. It takes the"
+            " place of PGTRICKLE_SPARK_CONF, and this process does the work, whatever service runs.",
+        ),
+    ] = None,
     _version: Annotated[
         bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version and exit.")
     ] = False,
@@ -48,13 +56,14 @@ def _options(
     exposed = any(has_password(each) for each in given)
     if exposed and context.invoked_subcommand != "run":  # which has a log
         typer.echo(f"warning: {EXPOSED}", err=True)
-    context.obj = Target(given, exposed)
+    context.obj = Target(given, exposed, "; ".join(spark_conf) if spark_conf else None)
 
 
 _VERBS: tuple[Callable[..., None], ...] = (
     database.install,
     database.uninstall,
     service.run,
+    package.package,
     tables.create,
     tables.alter,
     tables.drop,
@@ -62,7 +71,10 @@ _VERBS: tuple[Callable[..., None], ...] = (
     tables.pause,
     tables.resume,
     repair.repair,
+    declare.apply,
+    declare.dump,
     tables.status,
+    top.top,
     tables.history,
     tables.explain,
     health.cdc,

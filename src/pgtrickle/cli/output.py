@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import Literal
 
 import typer
 from rich import box
@@ -22,18 +24,25 @@ def print_json(value: object) -> None:
     typer.echo(json.dumps(value, indent=2, default=_as_text, ensure_ascii=False))
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], numbers: Sequence[str] = ()) -> None:
-    """Rows under a heading; the columns named in `numbers` stand to the right."""
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], numbers: Sequence[str] = (), *, folded: str | None = None
+) -> None:
+    """Rows under a heading; the columns named in `numbers` stand to the right. One whose text is `folded` gets the
+    width that the others leave."""
     cells = [[_cell(value) for value in row] for row in rows]
     console = Console()
     widths = [max(len(text) for text in column) for column in zip(columns, *cells, strict=True)]
-    if sys.stdout.isatty() and sum(widths) + 3 * len(widths) > console.width:
+    fixed = [width for width, column in zip(widths, columns, strict=True) if column != folded]
+    least = sum(fixed) + 3 * len(widths) + (_LEAST_FOLDED if folded is not None else 0)
+    if sys.stdout.isatty() and least > console.width:
         _print_rows(console, columns, cells)
         return
     if sys.stdout.isatty():
         table = Table(box=box.SIMPLE_HEAD, header_style="bold")
         for column in columns:
-            table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+            justify: Literal["left", "right"] = "right" if column in numbers else "left"
+            whole = folded is not None and column != folded
+            table.add_column(column, justify=justify, overflow="fold", no_wrap=whole)
         for line in cells:
             table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in line))
         console.print(table)
@@ -58,6 +67,20 @@ def _print_rows(console: Console, columns: Sequence[str], cells: Sequence[Sequen
                 table.add_row(column, Text(cell, style=_STYLES.get(cell, "")))
         console.print(table)
         console.print()
+
+
+def watched(show: Callable[[], None], seconds: float) -> None:
+    """Shows something again and again until Ctrl-C: a terminal in place of what it showed, a pipe one after another."""
+    try:
+        while True:
+            if sys.stdout.isatty():
+                Console().clear()
+                typer.echo(f"{datetime.now().astimezone():%H:%M:%S}, every {seconds:g} s, Ctrl-C ends\n")
+            show()
+            sys.stdout.flush()
+            time.sleep(seconds)
+    except KeyboardInterrupt:
+        return
 
 
 def age(moment: datetime | None) -> float | None:
@@ -93,6 +116,7 @@ _STYLES = {
 
 
 _NOTHING = "-"
+_LEAST_FOLDED = 24
 
 
 def _cell(value: object) -> str:

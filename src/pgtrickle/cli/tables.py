@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -15,10 +15,12 @@ from pgtrickle.cli.choices import (
     OptionalMode,
     OptionalStatus,
     Policy,
+    PrimaryKey,
+    Protect,
     RefreshModeChoice,
 )
 from pgtrickle.cli.outcome import NO, reported
-from pgtrickle.cli.output import age, duration, print_json, print_table
+from pgtrickle.cli.output import age, duration, print_json, print_table, watched
 from pgtrickle.cli.target import AsJson, query_text, target
 from pgtrickle.errors import UsageError
 
@@ -57,6 +59,8 @@ def create(
     ] = True,
     diamond_consistency: Consistency = None,
     diamond_schedule_policy: Policy = None,
+    primary_key: PrimaryKey = None,
+    protect: Protect = None,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Do nothing if the stream table exists.")
     ] = False,
@@ -91,6 +95,8 @@ def create(
                 initialize=initialize,
                 diamond_consistency=diamond_consistency,
                 diamond_schedule_policy=diamond_schedule_policy,
+                primary_key=primary_key,
+                protect=protect,
                 auto_replica_identity=auto_replica_identity,
             )
         else:
@@ -124,6 +130,8 @@ def alter(
     cdc_mode: OptionalCdcMode = None,
     diamond_consistency: Consistency = None,
     diamond_schedule_policy: Policy = None,
+    primary_key: PrimaryKey = None,
+    protect: Protect = None,
     here: Here = False,
     as_json: AsJson = False,
 ) -> None:
@@ -138,16 +146,19 @@ def alter(
         "cdc_mode": cdc_mode,
         "diamond_consistency": diamond_consistency,
         "diamond_schedule_policy": diamond_schedule_policy,
+        "primary_key": primary_key,
+        "protect": protect,
     }
     with reported():
-        changes = {option: value for option, value in given.items() if value is not None}
+        changes: dict[str, Any] = {option: value for option, value in given.items() if value is not None}
         if query is not None:
             changes["query"] = query_text(query)
         if not changes:
             raise UsageError(
                 "there is nothing to alter",
                 code="PT031",
-                hint="give --query, --schedule, --refresh-mode, --status, --cdc-mode or one of --diamond-…",
+                hint="give --query, --schedule, --refresh-mode, --status, --cdc-mode, --primary-key, --protect or one"
+                " of --diamond-…",
             )
     with target(context).worker(f"altering {name}", here=here) as trickle:
         trickle.alter_stream_table(name, **changes)
@@ -239,11 +250,22 @@ def _require_one(name: str | None, *, every: bool) -> None:
 def status(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(help="Name of one stream table. Default: all.")] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
+    every: Annotated[
+        float, typer.Option("--every", min=0.1, metavar="SECONDS", help="Time between two looks of --watch.")
+    ] = 2.0,
     as_json: AsJson = False,
 ) -> None:
     """Show the stream tables: mode, schedule, staleness, last error."""
     with target(context).trickle("reading the catalog") as trickle:
+        if watch:
+            watched(lambda: _show_status(trickle.status(name), as_json=as_json), every)
+            return
         streams = trickle.status(name)
+    _show_status(streams, as_json=as_json)
+
+
+def _show_status(streams: Sequence[StreamTable], *, as_json: bool) -> None:
     if as_json:
         print_json([_status(stream) for stream in streams])
         return
@@ -298,6 +320,8 @@ def history(
         ],
         numbers=["+rows", "-rows", "ms"],
     )
+    for hint in dict.fromkeys(row.hint for row in rows if row.hint):
+        typer.echo(f"hint: {hint}")
 
 
 def explain(

@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,10 +31,27 @@ class Target:
 
     given: tuple[str, ...]
     exposed: bool = False
+    spark_conf: str | None = None
+    """Spark's own settings that --spark-conf gave."""
 
     def dsns(self) -> tuple[str, ...]:
         """All databases and logins that were named, or the one that is meant."""
         return self.given if len(self.given) > 1 else (self.dsn(),)
+
+    def and_of(self, file: Path | None) -> Target:
+        """Also the databases of a file, one a line; those of several owners are in no process list then."""
+        if file is None:
+            return self
+        try:
+            lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(
+                f"cannot read {file}: {error}", code="PT039", hint="give a file with a connection string a line"
+            ) from error
+        found = tuple(line for line in lines if line and not line.startswith("#"))
+        if not found:
+            raise UsageError(f"{file} names no database", code="PT039", hint="write a connection string a line")
+        return replace(self, given=(*self.given, *found))
 
     def dsn(self) -> str:
         """The database; which one that is, is said on stderr where no one named it for us."""
@@ -51,14 +68,14 @@ class Target:
 
         Only a verb that makes something installs or upgrades the catalog: looking at a database must not change it.
         """
-        with reported(), progress(doing), _connect(self.dsn(), install_catalog=install_catalog) as trickle:
+        with reported(), progress(doing), self._connect(self.dsn(), install_catalog=install_catalog) as trickle:
             yield trickle
 
     @contextmanager
     def worker(self, doing: str, *, here: bool, install_catalog: bool = False) -> Iterator[Trickle | Worker]:
         """What carries out verbs that may need Spark: the running service if it serves us, or, if there is none or
-        `here` says so, this process."""
-        if here:
+        `here` or Spark's own settings say so, this process."""
+        if here or self.spark_conf is not None:
             with self.trickle(doing, install_catalog=install_catalog) as trickle:
                 yield trickle
             return
@@ -68,10 +85,13 @@ class Target:
             dsn = self.dsn()
 
             def here_instead() -> Trickle:
-                return _connect(dsn, install_catalog=install_catalog)
+                return self._connect(dsn, install_catalog=install_catalog)
 
             with db.connect(dsn) as connection, closing(Worker(connection, here_instead, line)) as worker:
                 yield worker
+
+    def _connect(self, dsn: str, *, install_catalog: bool) -> Trickle:
+        return _connect(dsn, self.spark_conf, install_catalog=install_catalog)
 
     @contextmanager
     def connection(self, doing: str) -> Iterator[db.Connection]:
@@ -80,14 +100,16 @@ class Target:
             yield connection
 
 
-def _connect(dsn: str, *, install_catalog: bool) -> Trickle:
+def _connect(dsn: str, spark_conf: str | None, *, install_catalog: bool) -> Trickle:
     """The Python interface in this process, whose Java serves one command."""
     from pgtrickle.api import connect  # here: the verbs that need none of it start without
+    from pgtrickle.config import spark_settings
     from pgtrickle.spark import java
 
     os.environ.setdefault("SPARK_SUBMIT_OPTS", java.QUICK)  # Spark's own variable; for this process only
     _keep_from_terminal()
-    return connect(dsn, install_catalog=install_catalog)
+    given = None if spark_conf is None else spark_settings(spark_conf)
+    return connect(dsn, spark_conf=given, install_catalog=install_catalog)
 
 
 def _keep_from_terminal() -> None:
