@@ -1,0 +1,1 @@
+"""What the project makes of its own source; not part of the package."""
