@@ -9,12 +9,31 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import capture, groups, recursion, refresh, sliding, start, ticks, tpch, wal
+from bench import (
+    capture,
+    choice,
+    fill,
+    groups,
+    immediate,
+    jdbc,
+    recursion,
+    refresh,
+    sliding,
+    start,
+    ticks,
+    tpch,
+    wal,
+    windows,
+)
 from bench.harness import Figure, server
 
 BENCHMARKS = {
     "capture": capture.run,
+    "choice": choice.run,
+    "fill": fill.run,
     "groups": groups.run,
+    "immediate": immediate.run,
+    "jdbc": jdbc.run,
     "recursion": recursion.run,
     "refresh": refresh.run,
     "sliding": sliding.run,
@@ -22,6 +41,7 @@ BENCHMARKS = {
     "ticks": ticks.run,
     "tpch": tpch.run,
     "wal": wal.run,
+    "windows": windows.run,
 }
 RESULTS = Path(__file__).parent / "results"
 

@@ -60,7 +60,7 @@ def _one_size(connection: Connection, trickle: Trickle, size: int) -> Generator[
     for (table, mine), (peer, theirs) in zip(ours.items(), peers.items(), strict=True):
         yield Figure(f"{size:,} orders, {table}: differential refresh of 100 changes", median(mine), "s")
         yield Figure(f"{size:,} orders, {peer}: REFRESH MATERIALIZED VIEW", median(theirs), "s")
-        goal = "at most 0.5" if size == SIZES[-1] else ""
+        goal = "at most 0.25" if size == SIZES[-1] else ""
         yield Figure(f"{size:,} orders, {table}: ours / theirs", median(mine) / median(theirs), "×", goal)
     return median(ours["totals"])
 

@@ -26,6 +26,7 @@ from tests.suite import pytest_addoption as pytest_addoption
 from tests.suite import pytest_collection_modifyitems as pytest_collection_modifyitems
 from tests.suite import pytest_configure as pytest_configure
 from tests.suite import pytest_runtest_setup as pytest_runtest_setup
+from tests.suite import pytest_terminal_summary as pytest_terminal_summary
 from tests.suite import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ FAST = {
 }
 for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
     os.environ.setdefault(variable, QUICK)  # Spark lives for minutes here; also for the processes that tests start
+os.environ.setdefault("PGTRICKLE_POSTGRES_ROWS", "0")  # tables of tests are small, and Spark is to be tried
+os.environ.setdefault("PGTRICKLE_LEARN_COSTS", "false")  # what a test does must not depend on how long it takes
 os.environ.setdefault(archive.VARIABLE, "use")  # `make test` makes it first
 
 
@@ -60,6 +63,15 @@ def _server(version: int) -> Iterator[embedded.Server]:
     finally:
         remove()
         atexit.unregister(remove)
+
+
+@pytest.fixture
+def open_directory() -> Iterator[Path]:
+    """An empty one that a server's account can enter: pytest's own are closed to others than who runs it."""
+    path = Path(tempfile.mkdtemp(prefix="pgtrickle-test-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
 
 
 @pytest.fixture(scope="session")
@@ -139,8 +151,9 @@ def _drop(admin: psycopg.Connection, name: str) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The warm local session."""
+    """The warm session: local, unless PGTRICKLE_SPARK_MASTER names a cluster (`tests/cluster/` runs tests so)."""
+    from pgtrickle.config import Settings
     from pgtrickle.spark import session
 
-    yield session.session()
+    yield session.configured(Settings.load())
     session.stop()

@@ -20,10 +20,14 @@ ROOT = Path(__file__).parent.parent
 RANDOM = (
     "tests/delta",
     "tests/refresh/test_circles.py::test_reachability_is_what_postgresql_says",
+    "tests/refresh/test_moments.py::test_the_digits_are_postgresqls",
     "tests/refresh/test_random.py",
+    "tests/refresh/test_random_looks.py",
     "tests/refresh/test_random_trees.py",
     "tests/refresh/test_ticks.py::test_stacks_are_of_one_snapshot",
+    "tests/steps/test_random_recursions.py",
     "tests/steps/test_random_subqueries.py",
+    "tests/steps/test_random_windows.py",
     "tests/steps/test_specification.py",
 )
 EXAMPLES = "20"

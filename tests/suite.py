@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import servers
+from tests.refresh import maintained
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -52,6 +53,9 @@ HEAVY = (
     "tests/service/test_capture.py",
     "tests/service/test_faults.py",
     "tests/service/test_life.py",
+    "tests/dbt/test_changes.py",
+    "tests/dbt/test_models.py",
+    "tests/dbt/test_trouble.py",
     "tests/service/test_ticks.py",
     "tests/scheduler/test_one_version.py",
     "tests/refresh/test_random.py",
@@ -67,6 +71,9 @@ HEAVY = (
 
 SPLIT = "tests/steps/test_spark.py"
 """A file too long for one worker: its parts are the folders of step files."""
+
+TOGETHER = "tests/dbt/"
+"""Files for one worker, as they share a service and a dbt."""
 
 settings.register_profile(
     "fixed", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -113,6 +120,11 @@ def _version(item: pytest.Item) -> int | None:
     return next((int(part[2:]) for part in found if part[2:].isdigit()), None)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if maintained.found:
+        terminalreporter.write_line(maintained.summary(maintained.found))
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     random.seed(item.name)  # writers that choose by chance choose the same each time
 
@@ -132,8 +144,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
 
 def scope(nodeid: str) -> str:
-    """What one worker runs in one go: a file, or one test function of it over one folder of step files."""
+    """What one worker runs in one go: a file, files that share much, or one test over a folder of step files."""
     file, _, test = nodeid.partition("::")
+    if file.startswith(TOGETHER):
+        return TOGETHER
     return nodeid.rpartition("/")[0] if file == SPLIT and "/" in test else file
 
 

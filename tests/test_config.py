@@ -41,6 +41,8 @@ CONTRACT: dict[str, Value] = {
     "buffer_growth_warning_rows": 1_000_000,
     "ivm_recursive_max_depth": 100,
     "audit_interval": 0,
+    "trust_stable_functions": False,
+    "compare_interval": 0,
     "audit_sample": 16,
     "audit_timeout": 60,
     "enforce_backpressure": True,
@@ -50,6 +52,12 @@ CONTRACT: dict[str, Value] = {
     "diamond_schedule_policy": "fastest",
     "lease_timeout_ms": 15_000,
     "spark_master": "local[*]",
+    "spark_conf": "",
+    "spark_archive": "",
+    "spark_connections": 0,
+    "postgres_rows": 10_000_000,
+    "learn_costs": True,
+    "spare_source": False,
     "log_level": "info",
 }
 
@@ -140,7 +148,7 @@ def test_a_setting_that_was_removed_is_told_of(database18: str, monkeypatch: pyt
 
 
 def test_every_setting_is_read_by_something() -> None:
-    """A setting that nobody reads is a lie. SQL reads some by pgtrickle.setting('name', …)."""
+    """A setting that nobody reads is a lie. SQL reads some by pgtrickle_internal.setting('name', …)."""
     source = Path(config.__file__).parent
     texts = [path.read_text() for path in source.rglob("*.py") if path.name != "config.py"]
     texts += [path.read_text() for path in source.rglob("*.sql")]

@@ -33,7 +33,7 @@ each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: 
 
 def named(text: str) -> set[str]:
     """The files named anywhere in a document, and the directories named in backticks."""
-    plain = _ADDRESS.sub("", _LINK.sub("", text))
+    plain = _ADDRESS.sub("", _LINK.sub("", text)).replace("pyspark.sql", "")
     return {*_FILE.findall(plain), *_PATH.findall(plain)}
 
 
@@ -72,6 +72,13 @@ def test_the_tour_is_short_and_leads_to_every_chapter() -> None:
     assert len(text.splitlines()) <= MOST_LINES_OF_THE_TOUR
     chapters = {path.relative_to(TOUR.parent).as_posix() for path in (ROOT / "docs" / "design").glob("*.md")}
     assert chapters - set(_LINK.findall(text)) == set()
+
+
+def test_every_document_is_on_the_site() -> None:
+    listed = re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    there = {path.relative_to(ROOT / "docs").as_posix() for path in DOCUMENTS[1:]}
+    assert set(listed) == there
+    assert len(listed) == len(there)
 
 
 def test_names_are_found_in_prose_tables_and_pictures() -> None:

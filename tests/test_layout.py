@@ -53,9 +53,28 @@ def test_every_dependency_is_bounded_on_both_sides() -> None:
         assert operators == {">=", "<"}, text
 
 
+def test_every_dependency_is_used() -> None:
+    text = "\n".join(path.read_text() for path in MODULES)
+    imported = set(re.findall(r"^\s*(?:from|import) (\w+)", text, re.MULTILINE))
+    wanted = {Requirement(each).name.replace("-", "_") for each in PROJECT["dependencies"]}
+    assert wanted - imported == {"pandas"}, "PySpark's mapInArrow asks for pandas; the others we must import"
+
+
 def test_the_makefile_has_the_targets_of_the_contract() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert {"demo", "setup", "test", "test-long", "fuzz", "check", "bench", "lock", "clean"} <= targets
+    assert {
+        "demo",
+        "setup",
+        "test",
+        "test-long",
+        "fuzz",
+        "check",
+        "docs",
+        "reference",
+        "bench",
+        "lock",
+        "clean",
+    } <= targets
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda p: str(p.relative_to(ROOT / "src")))
@@ -71,4 +90,10 @@ def test_only_the_demo_opens_sessions_as_a_user_has_them() -> None:
         if re.search(r"open_session\(|psycopg\.connect\(|PGconn\.connect\(|adbc\.connect\(", path.read_text())
     }
     demo = {name for name in opening if name.startswith("demo/")}
-    assert opening - demo == {"db.py", "capture/replication.py", "embedded.py", "spark/worker.py"}
+    assert opening - demo == {
+        "db.py",
+        "capture/replication.py",
+        "embedded.py",
+        "spark/worker.py",
+        "spark_source/rows.py",
+    }

@@ -48,6 +48,11 @@ INCREMENTAL = {
         "SELECT j.q FROM r, JSON_TABLE(r.t::jsonb, '$[*]' COLUMNS (q text PATH '$')) AS j",
         "SELECT x.q FROM r, XMLTABLE('/a' PASSING (r.t::xml) COLUMNS q text PATH '.') AS x",
     ),
+    "unlogged tables and tables that others inherit, materialized views": (
+        "SELECT id FROM lost",
+        "SELECT n FROM mv",
+        "SELECT p.id, l.id AS other FROM parent AS p LEFT JOIN lost AS l USING (id)",
+    ),
     "rows as a whole": (
         "SELECT to_jsonb(r) AS j, r AS whole FROM r",
         "SELECT count(s) AS n FROM (SELECT id FROM r) AS s",
@@ -58,17 +63,14 @@ FULL = {
     "volatile functions": "SELECT random() AS x FROM r",
     "those that read the session": "SELECT current_user AS x FROM r",
     "functions of yours that are neither `IMMUTABLE`": "SELECT mine(b) AS x FROM r",
-    "an aggregate that depends on the `ORDER BY` of a subquery": (
-        "SELECT array_agg(id) FROM (SELECT id FROM r ORDER BY id) AS s"
+    "an aggregate with `GROUP BY` that depends on the `ORDER BY` of a subquery": (
+        "SELECT b, array_agg(id) FROM (SELECT id, b FROM r ORDER BY id) AS s GROUP BY b"
     ),
     "system columns": "SELECT ctid::text AS c FROM r",
     "`TABLESAMPLE`": "SELECT id FROM r TABLESAMPLE BERNOULLI (50)",
-    "`ONLY`": "SELECT id FROM ONLY parent",
+    "`ONLY` of a table that others inherit": "SELECT id FROM ONLY parent",
     "a `SELECT` without `FROM` that reads no table": "SELECT 1 AS x",
-    "materialized views": "SELECT n FROM mv",
     "system tables": "SELECT relname FROM pg_class",
-    "unlogged tables": "SELECT id FROM lost",
-    "tables that others inherit": "SELECT id FROM parent",
 }
 
 

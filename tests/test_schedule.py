@@ -84,7 +84,7 @@ def test_sql_has_the_same_bounds(database18: str) -> None:
 
 def _answer(conn: db.Connection, text: str) -> str | None:
     try:
-        conn.execute("SELECT pgtrickle.check_schedule(%s)", (text,))
+        conn.execute("SELECT pgtrickle_internal.check_schedule(%s)", (text,))
     except DatabaseError as error:
         return error.sqlstate
     return None

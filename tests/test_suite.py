@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -49,7 +50,29 @@ def test_what_is_listed_exists(listed: str) -> None:
     assert not test or f"def {test}(" in (ROOT / path).read_text()
 
 
+def asks_postgresql(test: ast.FunctionDef) -> bool:
+    """Whether a random test takes a fixture too: a server, which is its oracle."""
+    given = [each for each in test.decorator_list if isinstance(each, ast.Call) and ast.unparse(each.func) == "given"]
+    drawn = {keyword.arg for each in given for keyword in each.keywords}
+    places = sum(len(each.args) for each in given)
+    return bool(given) and len([each for each in test.args.args if each.arg not in drawn]) > places
+
+
+def test_every_random_test_with_an_oracle_is_explored() -> None:
+    """Those that `make fuzz` repeats with fresh seeds: of a file that it lists, or itself."""
+    found = []
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        file = path.relative_to(ROOT).as_posix()
+        for node in ast.walk(ast.parse(path.read_text())):
+            # what the scheduler decides by itself has no oracle
+            if isinstance(node, ast.FunctionDef) and asks_postgresql(node) and not file.startswith("tests/scheduler/"):
+                found.append(f"{file}::{node.name}")
+    assert len(found) > 10
+    assert [each for each in found if not {each, each.partition("::")[0]} & {*RANDOM}] == []
+
+
 def test_a_worker_takes_a_file_or_a_folder_of_steps() -> None:
     assert scope("tests/a/test_b.py::test_c[x/y]") == "tests/a/test_b.py"
+    assert scope("tests/dbt/test_models.py::test_a") == scope("tests/dbt/test_trouble.py::test_b")
     assert scope(f"{SPLIT}::test_c[joins/one]") == scope(f"{SPLIT}::test_c[joins/two]")
     assert scope(f"{SPLIT}::test_c[joins/one]") != scope(f"{SPLIT}::test_c[top/one]")

@@ -28,6 +28,7 @@ PUBLIC = {
     "UsageError",
     "__version__",
     "connect",
+    "register_spark_source",
 }
 
 
@@ -52,14 +53,19 @@ def test_the_wheel_is_typed_and_has_what_it_reads(tmp_path: Path) -> None:
     """Built from the sources as they are: type marker, SQL and Spark's log configuration go along."""
     copy = tmp_path / "copy"
     shutil.copytree(ROOT / "src", copy / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
-    for name in ("pyproject.toml", "LICENSE"):
+    for name in ("pyproject.toml", "LICENSE", "README.md"):
         shutil.copy(ROOT / name, copy / name)
     build = "from setuptools.build_meta import build_wheel; import sys; print(build_wheel(sys.argv[1]))"
     subprocess.run(
         [sys.executable, "-W", "ignore", "-c", build, str(tmp_path)], cwd=copy, capture_output=True, check=True
     )
     (wheel,) = tmp_path.glob("*.whl")
-    held = set(zipfile.ZipFile(wheel).namelist())
+    with zipfile.ZipFile(wheel) as archive:
+        held = set(archive.namelist())
+        (told,) = (archive.read(name).decode() for name in held if name.endswith("/METADATA"))
     assert "pgtrickle/py.typed" in held
+    assert "Classifier: Typing :: Typed" in told
+    assert "# pgtrickle" in told, "the README"
     read = {path for path in (ROOT / "src" / "pgtrickle").rglob("*") if path.suffix in {".sql", ".properties", ".py"}}
+    read |= {path for path in (ROOT / "src" / "pgtrickle" / "web" / "static").iterdir() if path.is_file()}
     assert {str(path.relative_to(ROOT / "src")) for path in read} <= held

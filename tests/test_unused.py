@@ -10,9 +10,13 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "pgtrickle"
 CALLED_BY_OTHERS = {
-    *("MULTI_ARG_DISTINCT", "Parser", "Generator", "arg_types", "pow_sql", "_values_to_select"),  # sqlglot's hooks
-    *("daemon_threads", "log_message"),  # of Python's web server
+    *("MULTI_ARG_DISTINCT", "Generator", "arg_types", "pow_sql", "_values_to_select"),  # sqlglot's hooks
+    *("daemon_threads", "log_message", "do_GET", "do_POST", "send_error", "sys_version"),  # of Python's web servers
+    *("allow_reuse_address", "request_queue_size"),  # of Python's servers
+    *("initialOffset", "latestOffset", "streamReader"),  # of PySpark's data sources
+    *("registered_by", "registered_at", "expires_at", "buffer_bytes"),  # columns of a record, read by name
     "trigger_active",  # a column of a record, read by name
+    "pytest_addoption",  # a hook of pytest
     *("GAPS", "WAL_LEVEL"),  # lists of codes, by which tests know that each is tested
 }
 

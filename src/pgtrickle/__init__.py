@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pgtrickle.api import Trickle, connect
     from pgtrickle.catalog.reader import StreamTable
     from pgtrickle.refresh.result import RefreshResult
+    from pgtrickle.spark_source import register_spark_source
 
 __all__ = [
     "ColumnsWarning",
@@ -38,6 +39,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "connect",
+    "register_spark_source",
 ]
 
 # Loaded when first asked for: Spark's Python workers import this package too, and need none of it.
@@ -46,12 +48,16 @@ _LAZY = {
     "StreamTable": "pgtrickle.catalog.reader",
     "Trickle": "pgtrickle.api",
     "connect": "pgtrickle.api",
+    "register_spark_source": "pgtrickle.spark_source",
 }
 
 
 def __getattr__(name: str) -> object:
     if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
+        from pgtrickle.libpq import explained
+
+        with explained():
+            return getattr(import_module(_LAZY[name]), name)
     if name == "__version__":
         from importlib.metadata import version
 

@@ -60,6 +60,9 @@ BEFORE: Final = "pgtrickle.before"
 CLOCK: Final = (NOW, BEFORE)
 """What a refresh says that the time is, and was at the table's last refresh: of a query that reads the clock."""
 
+TRUSTING: Final = "pg_trickle.trust_stable_functions"
+"""Kept with a stream table if who defined it promised what bodies of functions do not prove."""
+
 IN_TEXTS: Final = ("array_nulls", "transform_null_equals", "standard_conforming_strings", "backslash_quote")
 """Pinned ones by which the same text may be another query. IntervalStyle is both of these and a look."""
 
@@ -86,7 +89,7 @@ def stored(given: Mapping[str, str]) -> dict[str, str]:
 
 def kept(given: Mapping[str, str]) -> dict[str, str]:
     """What the catalog keeps: that, and what else the session had that is not so with us, to tell of it."""
-    return {name: given[name] for name in (*unlike(given), *STORED) if name in given}
+    return {name: given[name] for name in (*unlike(given), *STORED, TRUSTING) if name in given}
 
 
 def unlike(given: Mapping[str, str]) -> tuple[str, ...]:

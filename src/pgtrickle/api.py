@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from psycopg.pq import TransactionStatus
 
@@ -15,22 +15,25 @@ from pgtrickle.answers import notes
 from pgtrickle.apply import storage
 from pgtrickle.capture import slot
 from pgtrickle.capture.advice import advice, set_identities
-from pgtrickle.catalog import health, install, origin, serving
+from pgtrickle.catalog import followers, health, install, origin, serving
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import writer as record
+from pgtrickle.catalog.followers import Follower
 from pgtrickle.catalog.health import Check, SlotHealth
+from pgtrickle.catalog.names import parse_columns
 from pgtrickle.catalog.reader import CdcChange, CdcStatus, HistoryRow, StreamTable
 from pgtrickle.config import Settings
-from pgtrickle.errors import ColumnsWarning, SessionWarning, StateError, UsageError
+from pgtrickle.errors import ColumnsWarning, IgnoredSetting, SessionWarning, StateError, UsageError
 from pgtrickle.guard import Gate, checked, guarded
 from pgtrickle.monitor import readiness
-from pgtrickle.monitor.readiness import Finding
+from pgtrickle.monitor.finding import Finding
 from pgtrickle.refresh.circle import circle_refresh, rules
 from pgtrickle.refresh.decide import Action
 from pgtrickle.refresh.definition import define, dropped, repair
 from pgtrickle.refresh.definition.repair import Repair
 from pgtrickle.refresh.explain import explain_analyzed, explain_query, explain_stream_table
 from pgtrickle.refresh.failure import as_ours, known_failures
+from pgtrickle.refresh.immediate import switch
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.refresh_record import OTHER_GROUP, UNDER_WAY
 from pgtrickle.refresh.refresher import Refresher
@@ -59,6 +62,7 @@ class Trickle:
         *,
         spark: SparkSession | None = None,
         master: str | None = None,
+        spark_conf: Mapping[str, str] | None = None,
         install_catalog: bool = True,
     ) -> None:
         self.dsn = dsn
@@ -70,7 +74,9 @@ class Trickle:
                 install.install(self._connection)
             else:
                 install.require(self._connection)
-            self.settings = Settings.load(self._connection, {"spark_master": master})
+            self.settings = Settings.load(
+                self._connection, {"spark_master": master, "spark_conf": _as_text(spark_conf)}
+            )
         except BaseException:
             self._connection.close()
             raise
@@ -121,15 +127,20 @@ class Trickle:
         diamond_consistency: str | None = None,
         diamond_schedule_policy: str | None = None,
         auto_replica_identity: bool = False,
+        primary_key: str | None = None,
+        protect: bool | None = None,
     ) -> RefreshResult | None:
         """Creates a stream table, and populates it; with `initialize` false the service does, when it is first due. On
         failure nothing is left behind. `auto_replica_identity` sets REPLICA IDENTITY FULL on those sources that it
-        keeps from the WAL; it is put back when no stream table reads them any more."""
+        keeps from the WAL; it is put back when no stream table reads them any more. `primary_key` names columns of the
+        result, as in `region, day`: a refresh that would give two rows the same key, or a NULL, fails. `protect` has
+        writes by others than refreshes refused."""
         origin.require_here(self._connection)
         dropped.look(self._connection)
         asked = options.of_diamonds(diamond_consistency, diamond_schedule_policy)
         schedule = check_schedule(schedule, self.settings.min_schedule_seconds)
         self._tell_of_session(name)
+        self._tell_of_capture(name, refresh_mode, cdc_mode)
         pgt_id = define.create(
             self._connection,
             name,
@@ -140,6 +151,8 @@ class Trickle:
             cdc_mode=None if cdc_mode is None else options.cdc_mode(cdc_mode),
             fill_when_due=not initialize,
             set_identity=auto_replica_identity,
+            primary_key=() if primary_key is None else parse_columns(primary_key),
+            protect=bool(protect),
         )
         self._ask_of_diamond(pgt_id, asked)
         if not initialize:
@@ -163,12 +176,16 @@ class Trickle:
         diamond_consistency: str | None = None,
         diamond_schedule_policy: str | None = None,
         auto_replica_identity: bool = False,
+        primary_key: str | None = None,
+        protect: bool | None = None,
     ) -> RefreshResult | None:
         """Creates a stream table, or alters the one of that name to be as given; None if it was altered."""
-        asked = {
+        asked: dict[str, Any] = {
             "cdc_mode": cdc_mode,
             "diamond_consistency": diamond_consistency,
             "diamond_schedule_policy": diamond_schedule_policy,
+            "primary_key": primary_key,
+            "protect": protect,
         }
         if not self.exists(name):
             return self.create_stream_table(
@@ -207,18 +224,30 @@ class Trickle:
         cdc_mode: str | None = None,
         diamond_consistency: str | None = None,
         diamond_schedule_policy: str | None = None,
+        primary_key: str | None = None,
+        protect: bool | None = None,
     ) -> None:
         """Changes what is given. A new query takes effect at once: the table is computed anew before this returns.
         Another `cdc_mode` is carried out by the service, at its next look. `inherit` for `cdc_mode` or an option of
-        diamonds gives it back to the setting."""
+        diamonds gives it back to the setting. `primary_key` is `none` to have none any more; given with a query, the
+        table has it once the new rows are there."""
+        key = None if primary_key is None else parse_columns(primary_key)
         asked = options.of_diamonds(diamond_consistency, diamond_schedule_policy)
         stream = catalog.resolve(self._connection, name)
         if query is not None:
             self._tell_of_session(name)
+        self._tell_of_capture(name, refresh_mode, cdc_mode or stream.requested_cdc_mode)
         with self._connection.transaction():
-            if query is not None or (refresh_mode is not None and refresh_mode.upper() != stream.refresh_mode):
+            mode = None if refresh_mode is None else refresh_mode.upper()
+            if query is None and mode is not None and self._stays_as_it_is(stream, mode):
+                pass
+            elif query is not None or (mode is not None and mode != stream.refresh_mode):
                 # First, since it waits for a refresh under way, which writes to the rows of the catalog that follow.
-                self._redefine(stream, query, refresh_mode.upper() if refresh_mode else None)
+                self._redefine(stream, query, mode)
+            if protect is not None:
+                define.protect(self._connection, self._again(stream), protect=protect)
+            if key is not None:
+                define.set_primary_key(self._connection, self._again(stream), key if query is None else ())
             if schedule is not _UNCHANGED:
                 text = check_schedule(None if schedule is None else str(schedule), self.settings.min_schedule_seconds)
                 record.set_schedule(self._connection, stream.pgt_id, text)
@@ -227,8 +256,27 @@ class Trickle:
             self._ask_of_diamond(stream.pgt_id, asked)
             if cdc_mode is not None:
                 define.ask_for(self._connection, self._again(stream), options.cdc_mode(cdc_mode), self.settings)
-        if query is not None and stream.is_populated and self._again(stream).status != "SUSPENDED":
+        altered = query is not None or (mode == "IMMEDIATE" and not self._again(stream).is_immediate)
+        if altered and stream.is_populated and self._again(stream).status != "SUSPENDED":
             self._fill(stream.pgt_id)
+        if key and query is not None:
+            with self._connection.transaction():
+                define.set_primary_key(self._connection, self._again(stream), key)
+
+    def _stays_as_it_is(self, stream: StreamTable, refresh_mode: str) -> bool:
+        """Whether the mode is all that is altered: between IMMEDIATE and what is maintained by changes too, nothing is
+        computed again."""
+        incremental = stream.is_populated and not stream.needs_reinit
+        if refresh_mode == stream.refresh_mode or not incremental:
+            return False
+        if stream.is_immediate and refresh_mode in {"AUTO", "DIFFERENTIAL"}:
+            switch.out_of(self._connection, stream, refresh_mode, self.settings)
+            return True
+        if stream.effective_mode == "DIFFERENTIAL" and refresh_mode == "IMMEDIATE":
+            define.require_immediate(self._connection, stream)
+            record.set_refresh_mode(self._connection, stream.pgt_id, refresh_mode)
+            return True
+        return False
 
     def _again(self, stream: StreamTable) -> StreamTable:
         """The same stream table as it is now, whatever its name."""
@@ -267,6 +315,15 @@ class Trickle:
         if lost and not db.acts_for_another(self._connection):
             told = f"{stream}: with the columns that it no longer has go {', '.join(lost)}"
             warnings.warn(told, ColumnsWarning, stacklevel=4)
+
+    def _tell_of_capture(self, name: str, refresh_mode: str | None, cdc_mode: str | None) -> None:
+        """Says that the WAL, where the setting asks for it, does not keep the table; to who asked by SQL, the request
+        does."""
+        by_setting = cdc_mode is None and self.settings.cdc_mode == "wal"
+        immediate = refresh_mode is not None and refresh_mode.upper() == "IMMEDIATE"
+        if immediate and by_setting and not db.acts_for_another(self._connection):
+            told = f"{name}: cdc_mode = wal has no effect on it, as IMMEDIATE has triggers of its own"
+            warnings.warn(told, IgnoredSetting, stacklevel=4)
 
     def _tell_of_session(self, name: str) -> None:
         """Says what will not be as it is in the session that defines a table; `explain` says it again. To who asked by
@@ -396,7 +453,7 @@ class Trickle:
         if analyze and name is None:
             raise UsageError("only a stream table can be analyzed: a query has no changes", hint="name one")
         if query is not None:
-            return explain_query(self._connection, query)
+            return explain_query(self._connection, query, self.settings)
         assert name is not None
         stream = catalog.resolve(self._connection, name)
         if analyze:
@@ -459,6 +516,14 @@ class Trickle:
         """Every check of health, with what is wrong where something is."""
         return health.health(self._connection)
 
+    def followers(self) -> Sequence[Follower]:
+        """Readers outside of the database that follow stream tables by their changes, such as streams of Spark."""
+        return followers.list_all(self._connection)
+
+    def drop_follower(self, name: str) -> None:
+        """Forgets a follower: changes are no longer kept for it."""
+        followers.drop(self._connection, name)
+
     def doctor(self) -> Sequence[Finding]:
         """Whether the server is ready for all that we can do, and the statements that make it so."""
         return readiness.examine(self._connection)
@@ -471,7 +536,7 @@ class Trickle:
             return self._spark
         from pgtrickle.spark import session  # here, so that reading the catalog does not load Spark
 
-        return session.session(self.settings.spark_master)
+        return session.configured(self.settings)
 
 
 @checked
@@ -480,16 +545,22 @@ def connect(
     *,
     spark: SparkSession | None = None,
     master: str | None = None,
+    spark_conf: Mapping[str, str] | None = None,
     install_catalog: bool = True,
 ) -> Trickle:
     """Connects to a database, and installs or upgrades its catalog unless told not to.
 
     Without `dsn` the database is PGTRICKLE_DSN's, else the one that libpq's variables or service name, else that of the
     embedded server, which is started. A SparkSession handed over as `spark` is checked: whether its Python workers can
-    run our tasks.
+    run our tasks. `spark_conf` are Spark's own settings by name, for the session that is started without one.
     """
     chosen = destination.choose(dsn)
-    return Trickle(chosen.dsn, spark=spark, master=master, install_catalog=install_catalog)
+    return Trickle(chosen.dsn, spark=spark, master=master, spark_conf=spark_conf, install_catalog=install_catalog)
+
+
+def _as_text(spark_conf: Mapping[str, str] | None) -> str | None:
+    """As the setting has it; what is not given is None."""
+    return None if spark_conf is None else "; ".join(f"{name}={value}" for name, value in spark_conf.items())
 
 
 def _taken_over(spark: SparkSession) -> SparkSession:

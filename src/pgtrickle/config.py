@@ -39,10 +39,20 @@ def _setting(
     choices: tuple[str, ...] | None = None,
     least: float | None = None,
     most: float | None = None,
+    in_database: bool = True,
 ) -> Any:
-    """A dataclass field with what `describe()` and validation need; typed Any as `dataclasses.field` is."""
+    """A dataclass field with what `describe()` and validation need; typed Any as `dataclasses.field` is. One that is
+    not `in_database` decides what this machine runs: whoever may set something there shall not decide that."""
     return field(
-        default=default, metadata={"help": help, "unit": unit, "choices": choices, "least": least, "most": most}
+        default=default,
+        metadata={
+            "help": help,
+            "unit": unit,
+            "choices": choices,
+            "least": least,
+            "most": most,
+            "in_database": in_database,
+        },
     )
 
 
@@ -98,6 +108,17 @@ class Settings:
     buffer_growth_warning_rows: int = _setting(
         1_000_000, "Changes waiting in one source's buffer that raise an alert.", unit="rows", least=1
     )
+    trust_stable_functions: bool = _setting(
+        False,
+        "Whether a STABLE function whose body is not in SQL is taken to depend on its arguments and on settings only,"
+        " for stream tables that are defined from now on.",
+    )
+    compare_interval: int = _setting(
+        0,
+        "Least time between two comparisons of a foreign table with the copy of it; 0: at each refresh.",
+        unit="s",
+        least=0,
+    )
     audit_interval: int = _setting(
         0,
         "Time between two audits, each of which compares a sample of one stream table with its query; 0: none.",
@@ -127,6 +148,38 @@ class Settings:
         15_000, "Silence of the leading service after which another one takes over.", unit="ms", least=2000
     )
     spark_master: str = _setting("local[*]", "Where Spark runs: a master URL, or a Spark Connect endpoint (sc://…).")
+    spark_conf: str = _setting(
+        "",
+        "Spark's own settings, NAME=VALUE, divided by semicolons; only from the environment or a flag.",
+        in_database=False,
+    )
+    spark_archive: str = _setting(
+        "",
+        "The archive, written by `pgtrickle package`, of what Spark's executors need; only from the environment.",
+        in_database=False,
+    )
+    spark_connections: int = _setting(
+        0,
+        "Connections to PostgreSQL that the tasks of all executors have at most; 0: as many as tasks run.",
+        least=0,
+    )
+    postgres_rows: int = _setting(
+        10_000_000,
+        "Rows in all tables of a query up to which AUTO may have PostgreSQL evaluate its refreshes without Spark; 0:"
+        " never.",
+        unit="rows",
+        least=0,
+    )
+    learn_costs: bool = _setting(
+        True,
+        "Whether AUTO takes the way that is expected to be the cheapest, by statistics and by what the table's last"
+        " refreshes took; false: changes up to differential_max_change_ratio, PostgreSQL alone up to postgres_rows.",
+    )
+    spare_source: bool = _setting(
+        False,
+        "Whether AUTO has Spark evaluate everything because the database's CPU is what is scarce: no refresh is"
+        " evaluated by PostgreSQL alone.",
+    )
     log_level: str = _setting(
         "info", "The least important events that the service logs.", choices=("debug", "info", "warning", "error")
     )
@@ -137,6 +190,7 @@ class Settings:
                 "wal_backpressure_resume_bytes is larger than wal_backpressure_critical_bytes",
                 hint="Sources resume below the critical mark: lower the one or raise the other.",
             )
+        spark_settings(self.spark_conf)
         if self.slot_lag_warning_threshold_mb > self.slot_lag_critical_threshold_mb:
             raise UsageError(
                 "slot_lag_warning_threshold_mb is larger than slot_lag_critical_threshold_mb",
@@ -149,6 +203,21 @@ class Settings:
     ) -> Settings:
         """Defaults, then `pg_trickle.NAME` of `conn`, then PGTRICKLE_NAME, then `flags` (None means not given)."""
         return cls(**{name: value for name, (value, _) in _given(conn, flags or {}).items()})  # type: ignore[arg-type]
+
+
+def spark_settings(text: str) -> dict[str, str]:
+    """Spark's settings by name, of what `spark_conf` says."""
+    found = {}
+    for given in filter(None, map(str.strip, text.split(";"))):
+        name, equals, value = given.partition("=")
+        if not equals or not re.fullmatch(r"spark\.\S+", name.strip()):
+            raise UsageError(
+                f"setting spark_conf: {given!r} is not spark.NAME=VALUE",
+                code="PT002",
+                hint="Write spark.driver.memory=4g; spark.executor.memory=2g, or give --spark-conf once for each.",
+            )
+        found[name.strip()] = value.strip()
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +234,11 @@ class SettingRow:
     help: str
 
 
+def without_token(master: str) -> str:
+    """A Spark master as it may be shown: what follows the address of a Connect server may be a secret."""
+    return master.partition("/;")[0] if master.startswith("sc://") else master
+
+
 def describe(
     conn: psycopg.Connection[Any] | None = None, flags: Mapping[str, Value | None] | None = None
 ) -> tuple[SettingRow, ...]:
@@ -174,6 +248,8 @@ def describe(
     for declared in fields(Settings):
         default: Value = getattr(Settings(), declared.name)
         value, source = given.get(declared.name, (default, "default"))
+        if declared.name == "spark_master":
+            value = without_token(str(value))
         meta = declared.metadata
         rows.append(
             SettingRow(
@@ -200,8 +276,9 @@ def _given(conn: psycopg.Connection[Any] | None, flags: Mapping[str, Value | Non
     _tell_of_removed(conn)
     raw: dict[str, tuple[Value, str]] = {}
     if conn is not None:
+        there = [declared.name for declared in fields(Settings) if declared.metadata["in_database"]]
         found = conn.execute(
-            "SELECT name, current_setting('pg_trickle.' || name, true) FROM unnest(%s::text[]) AS name", (names,)
+            "SELECT name, current_setting('pg_trickle.' || name, true) FROM unnest(%s::text[]) AS name", (there,)
         )
         raw.update({name: (value, "database") for name, value in found if value})
     for name in names:

@@ -134,6 +134,19 @@ def own_path_dsn(dsn: str) -> str:
     return make_conninfo(dsn, options=f"{options} {ours}".strip())
 
 
+def dsn_elsewhere(conn: Connection, application_name: str) -> str:
+    """How another machine opens a session like this one, to the same server. What this machine's variables, service and
+    password files have said is written out; so is the one host, of several, that this session is with."""
+    known = {
+        name: value
+        for name, value in conn.info.get_parameters().items()
+        if name not in {"service", "servicefile", "passfile", "hostaddr", "target_session_attrs", "load_balance_hosts"}
+    }
+    known |= {"host": conn.info.host, "port": str(conn.info.port), "dbname": conn.info.dbname, "user": conn.info.user}
+    known |= {"application_name": session_name(application_name)}
+    return make_conninfo("", **known, **({"password": conn.info.password} if conn.info.password else {}))
+
+
 def _pinning(settings: Mapping[str, str]) -> str:
     """Settings that the server does not know are left out."""
     values = ", ".join(f"('{name}', '{value}')" for name, value in settings.items())

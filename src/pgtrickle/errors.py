@@ -89,4 +89,4 @@ class ColumnsWarning(UserWarning):
 
 
 class IgnoredSetting(SessionWarning):
-    """A setting was given that pgtrickle does not have any more."""
+    """A setting was given that has no effect: not any more, or not on this table."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
-OWN_SCHEMAS: Final = frozenset({"pgtrickle", "pgtrickle_changes", "pgtrickle_state"})
+OWN_SCHEMAS: Final = frozenset({"pgtrickle", "pgtrickle_changes", "pgtrickle_internal", "pgtrickle_state"})
 """Where all is that we keep: no stream table is there, and none reads it."""
+STREAM_TABLE_COMMENT: Final = "Stream table of pgtrickle: it follows a query, and only refreshes write to it."
+"""What psql shows of a stream table to whoever does not know what it is, unless its owner says something else."""
 FIRST_USER_OID: Final = 16384
 """Objects with smaller oids came with the server."""
 
@@ -25,6 +28,11 @@ _IDENTICAL_IF_EQUAL = frozenset(
         1114, 1184, 1266, 1560, 1562, 2950, 3220,
     }
 )  # fmt: skip
+# bool, int8, int2, int4, oid, float4, float8, date, time, timestamp, timestamptz, uuid
+_SMALL = frozenset({16, 20, 21, 23, 26, 700, 701, 1082, 1083, 1114, 1184, 2950})
+_VARCHAR = 1043
+_DECLARED = re.compile(r"\((\d+)")
+_SMALL_BYTES, _BYTES_A_CHARACTER = 16, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +59,19 @@ class PgType:
         if self.oid in (_NUMERIC, _BPCHAR):
             return self.deterministic and "(" in self.name
         return self.deterministic and (self.is_enum or self.oid in _IDENTICAL_IF_EQUAL)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether its values are sure to fit into an index, many of them in a row."""
+        return self.oid in _SMALL
+
+    @property
+    def most_bytes(self) -> int | None:
+        """About the size of its largest value; None if that is not known, as of text."""
+        if self.is_small or self.is_enum:
+            return _SMALL_BYTES
+        declared = _DECLARED.search(self.name) if self.oid in (_NUMERIC, _BPCHAR, _VARCHAR) else None
+        return None if declared is None else _SMALL_BYTES + _BYTES_A_CHARACTER * int(declared[1])
 
     @property
     def is_array(self) -> bool:

@@ -11,7 +11,7 @@ from croniter import croniter
 from pgtrickle.config import LONGEST_SCHEDULE_S
 from pgtrickle.errors import UsageError
 
-_LONGEST_TEXT: Final = 100  # the bounds are those of pgtrickle.check_schedule in SQL too
+_LONGEST_TEXT: Final = 100  # the bounds are those of pgtrickle_internal.check_schedule in SQL too
 _SOME_DAY: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _DURATION = re.compile(r"(?:([0-9]+)d)?(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?")

@@ -29,7 +29,7 @@ def recorded(place: Place) -> object:
         place.noted(),
         place.connection.execute(
             "SELECT u.*, d.* FROM pgtrickle.pgt_used_objects AS u,"
-            " pgtrickle.describe_object(u.classid, u.objid, u.objsubid) AS d ORDER BY u.title"
+            " pgtrickle_internal.describe_object(u.classid, u.objid, u.objsubid) AS d ORDER BY u.title"
         ).fetchall(),
     )
 

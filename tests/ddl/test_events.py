@@ -216,13 +216,14 @@ def test_no_one_marks_a_stream_table_by_a_trigger_of_their_own(made18: Place) ->
     role = f"reader_{made18.connection.info.dbname}"
     made18.run(f"CREATE ROLE {role}", f"GRANT pgtrickle_user TO {role}", f"GRANT CREATE ON SCHEMA public TO {role}")
     try:
-        attach = "CREATE TRIGGER mine AFTER INSERT ON mine FOR EACH ROW EXECUTE FUNCTION pgtrickle.tell_source_ddl()"
+        function = "pgtrickle_internal.tell_source_ddl()"
+        attach = f"CREATE TRIGGER mine AFTER INSERT ON mine FOR EACH ROW EXECUTE FUNCTION {function}"
         made18.run(f"SET ROLE {role}", "CREATE TABLE mine (pgt_id bigint, reason text, gone boolean)")
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             made18.run(attach)
         made18.run(  # and if someone allows it all the same, it has no say
             "RESET ROLE",
-            f"GRANT EXECUTE ON FUNCTION pgtrickle.tell_source_ddl() TO {role}",
+            f"GRANT EXECUTE ON FUNCTION {function} TO {role}",
             f"SET ROLE {role}",
             attach,
             "INSERT INTO mine SELECT pgt_id, 'mischief', true FROM pgtrickle.pgt_stream_tables",
@@ -304,8 +305,16 @@ def test_removed_though_ddl_is_refused(made18: Place) -> None:
 
 
 def test_removed_by_hand(made18: Place) -> None:
-    made18.run("DROP SCHEMA pgtrickle CASCADE", "DROP TABLE t CASCADE")
+    """Whoever drops only the schema that there is to see is not bothered by what is left, and can be rid of it."""
+    told: list[str | None] = []
+    made18.connection.add_notice_handler(lambda each: told.append(each.message_primary))
+    made18.run("DROP SCHEMA pgtrickle CASCADE", "CREATE VIEW later AS SELECT 1 AS one", "DROP TABLE t CASCADE")
+    assert [each for each in told if each is not None and "could not" in each] == []
+    assert "drop event trigger pgtrickle_ddl" in [
+        str(each) for each in uninstall(made18.connection, drop_stream_tables=True)
+    ]
     assert made18.connection.execute("SELECT FROM pg_event_trigger").rowcount == 0
+    assert install(made18.connection).applied
 
 
 def test_installed_without_where_it_may_not(plain: Place) -> None:

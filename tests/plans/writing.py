@@ -10,6 +10,7 @@ from dataclasses import replace
 from unittest.mock import patch
 
 from pgtrickle import db
+from pgtrickle.config import Settings
 from pgtrickle.delta.differentiate import differentiate
 from pgtrickle.delta.tree_text import plan as delta_text
 from pgtrickle.delta.tree_text import tree as tree_text
@@ -40,7 +41,7 @@ def plans(connection: db.Connection, planned: Planned) -> str:
         for given in planned.given:
             connection.execute(db.statement(given))
         with _Watched() as acted:
-            prepared, mode = rehearse(connection, planned.query)
+            prepared, mode = rehearse(connection, planned.query, Settings())
         assert mode.effective == "DIFFERENTIAL", mode
         sections = [("rewrites that acted", "\n".join(dict.fromkeys(acted)) or "none")]
         sections += _sections(connection, prepared)

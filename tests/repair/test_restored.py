@@ -77,10 +77,10 @@ def test_a_dump_is_known_where_all_oids_are_the_same(made18: Place) -> None:
     """A restore that is done twice in the same way gives the same oids; what a dump lacks is who wrote the row."""
     rows = made18.connection.execute("SELECT catalog_relid, written_in::text FROM pgtrickle.pgt_origin").fetchall()
     made18.run("VACUUM FULL pgtrickle.pgt_origin", "VACUUM FREEZE pgtrickle.pgt_origin")
-    assert made18.value("SELECT pgtrickle.catalog_is_here()") is True
+    assert made18.value("SELECT pgtrickle_internal.catalog_is_here()") is True
     made18.run("DELETE FROM pgtrickle.pgt_origin")
     made18.connection.execute("INSERT INTO pgtrickle.pgt_origin VALUES (%s, %s)", rows[0])
-    assert made18.value("SELECT pgtrickle.catalog_is_here()") is False
+    assert made18.value("SELECT pgtrickle_internal.catalog_is_here()") is False
     assert [each.status for each in made18.trickle.status()] == ["ERROR"]
     assert outcomes(made18.trickle.repair(refresh=False))["public.st"] == "repaired"
 
@@ -214,3 +214,16 @@ def test_a_login_repairs_what_it_serves(server18: embedded.Server, database18: s
 def test_a_name_that_means_nothing(made18: Place) -> None:
     with pytest.raises(StateError, match="PT301"):
         made18.trickle.repair("nowhere")
+
+
+def test_a_compared_source(server18: embedded.Server, made18: Place) -> None:
+    """Its copy came by the dump, on record under the oids of then: there is another one."""
+    made18.run("CREATE MATERIALIZED VIEW m AS SELECT 1 AS id")
+    made18.trickle.create_stream_table("over_m", "SELECT id FROM m", initialize=False)
+    with restored(server18, made18) as there:
+        assert outcomes(there.trickle.repair())["public.over_m"] == "repaired"
+        assert there.value("SELECT count(*) FROM pgtrickle.pgt_compared") == 1
+        assert there.value(
+            "SELECT string_agg(relname, ' ') = 'copy_' || 'm'::regclass::oid FROM pg_class WHERE relname LIKE 'copy%'"
+        )
+        assert there.stream("over_m").effective_mode == "DIFFERENTIAL"

@@ -42,7 +42,7 @@ def test_the_service_fills_what_was_made_without_rows(database18: str, tmp_path:
         assert first == [("FULL", "INITIAL", "first population")]
         serving.run("INSERT INTO t VALUES (101, 20), (51 + 100, 70)")
         serving.await_equal(*DIAMOND)
-        told = serving.rows("SELECT name, detail FROM pgtrickle.unfilled_tables()")
+        told = serving.rows("SELECT name, detail FROM pgtrickle_internal.unfilled_tables()")
         assert {name: str(detail).partition(";")[0] for name, detail in told} == {
             "public.late": "public.late was never filled: the service fills it when it is first due (365d)",
             "public.below": "public.below was never filled: the service fills it when it is first due (1s)",
@@ -55,4 +55,4 @@ def test_the_service_fills_what_was_made_without_rows(database18: str, tmp_path:
         assert serving.one("SELECT to_regclass('early')") is None
         serving.ask("refresh_stream_table('late', full => true)")
         serving.await_equal("late", "below")
-        assert serving.rows("SELECT name FROM pgtrickle.unfilled_tables()") == [("public.leaf",)]
+        assert serving.rows("SELECT name FROM pgtrickle_internal.unfilled_tables()") == [("public.leaf",)]

@@ -95,6 +95,7 @@ def test_health_says_what_is_wrong_and_only_that(made: World) -> None:
         "capture",
         "slot",
         "buffers",
+        "followers",
     ]
 
     hour_old = sql.SQL("now() - interval '1 hour'")

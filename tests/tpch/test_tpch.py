@@ -61,10 +61,22 @@ def test_every_query_has_a_tree(name: str, schema: str) -> None:
 
 
 def test_all_queries_follow_all_tables(loaded: str, spark: SparkSession) -> None:
-    with db.open_session(loaded) as connection, Trickle(make_conninfo(loaded), spark=spark) as trickle:
+    with Trickle(make_conninfo(loaded), spark=spark) as trickle:
+        follow(loaded, trickle, range(WINDOWS))
+
+
+def test_all_queries_follow_by_postgresql_alone(loaded: str) -> None:
+    with Trickle(loaded) as trickle:
+        trickle._refresher.without_spark = True
+        follow(loaded, trickle, range(WINDOWS, WINDOWS + WINDOWS // 2))
+
+
+def follow(dsn: str, trickle: Trickle, windows: range) -> None:
+    with db.open_session(dsn) as connection:
         for name, query in QUERIES.items():
             trickle.create_stream_table(name, query, refresh_mode="DIFFERENTIAL")
-        for number in range(WINDOWS):
+            assert differing(connection, name, query) == [], name
+        for number in windows:
             for statement in window(number, ROWS):
                 connection.execute(db.statement(statement))
             for name, query in QUERIES.items():

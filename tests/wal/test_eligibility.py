@@ -79,7 +79,7 @@ def check(conn: Connection, *columns: str, table: str = "t", set_identity: bool 
 )
 def test_verdicts(conn: Connection, changed: dict[str, str], code: str | None) -> None:
     arguments = ", ".join(f"{name} => {value}" for name, value in {**FACTS, **changed}.items())
-    row = conn.execute(db.statement(f"SELECT * FROM pgtrickle.wal_verdict({arguments})")).fetchone()
+    row = conn.execute(db.statement(f"SELECT * FROM pgtrickle_internal.wal_verdict({arguments})")).fetchone()
     assert row is not None
     assert row[0] == code
     assert all((value is None) == (code is None) for value in row)
@@ -112,6 +112,8 @@ def test_verdicts(conn: Connection, changed: dict[str, str], code: str | None) -
             "PT270",
         ),
         ("CREATE UNLOGGED TABLE t (id int PRIMARY KEY)", ["id"], "PT262"),
+        ("CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE heir () INHERITS (t)", ["id"], "PT640"),
+        ("CREATE TABLE above (id int); CREATE TABLE t (PRIMARY KEY (id)) INHERITS (above)", ["id"], None),
         (
             (
                 "CREATE TABLE t (id int) PARTITION BY LIST (id); ALTER TABLE t REPLICA IDENTITY FULL;"
@@ -205,7 +207,8 @@ def test_the_right_to_replicate(conn: Connection) -> None:
     conn.execute("DROP ROLE IF EXISTS plain_reader; CREATE ROLE plain_reader")
     conn.execute("DROP ROLE IF EXISTS rds_replication; CREATE ROLE rds_replication")
     conn.execute(
-        "GRANT USAGE ON SCHEMA pgtrickle TO plain_reader;GRANT SELECT ON ALL TABLES IN SCHEMA pgtrickle TO plain_reader"
+        "GRANT USAGE ON SCHEMA pgtrickle, pgtrickle_internal TO plain_reader;"
+        "GRANT SELECT ON ALL TABLES IN SCHEMA pgtrickle TO plain_reader"
     )
     try:
         conn.execute("SET ROLE plain_reader")

@@ -15,7 +15,7 @@ from pgtrickle.capture.decoder import Decoder
 from pgtrickle.capture.modes import CaptureMode, Step
 from pgtrickle.catalog.install import install
 from pgtrickle.config import Settings
-from pgtrickle.errors import StateError, Unsupported
+from pgtrickle.errors import StateError
 
 from .world import World, decoding, table_of, world
 
@@ -70,16 +70,6 @@ def test_a_partition_whose_identity_was_another_for_a_time(database: str, change
         made.await_decoder()
         assert made.pending().changes > 0
         assert not made.pending().truncated, "whole again"
-
-
-def test_an_unlogged_partition_is_refused(made18: World) -> None:
-    conn = made18.conn
-    conn.execute("CREATE TABLE p (id int) PARTITION BY LIST (id)")
-    conn.execute("CREATE UNLOGGED TABLE p1 PARTITION OF p DEFAULT")
-    with pytest.raises(Unsupported, match="an unlogged partition"):
-        triggers.attach(conn, table_of(conn, "p"), ["id"])
-    conn.execute("ALTER TABLE p1 SET LOGGED")
-    assert triggers.attach(conn, table_of(conn, "p"), ["id"])
 
 
 @pytest.mark.parametrize("spoil", ["ALTER TABLE t REPLICA IDENTITY DEFAULT", "ALTER TABLE t ADD COLUMN a aclitem[]"])

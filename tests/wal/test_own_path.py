@@ -68,7 +68,8 @@ def test_functions_with_the_callers_path_are_those_that_need_it(database18: str)
     with db.open_session(database18) as conn:
         install(conn)
         found = conn.execute(
-            "SELECT p.proname FROM pg_proc AS p WHERE p.pronamespace = 'pgtrickle'::regnamespace"
+            "SELECT p.proname FROM pg_proc AS p"
+            " WHERE p.pronamespace IN ('pgtrickle'::regnamespace, 'pgtrickle_internal'::regnamespace)"
             " AND p.prosqlbody IS NULL AND coalesce(NOT 'search_path=pg_catalog, pg_temp' = ANY (p.proconfig), true)"
         )
         assert {name for (name,) in found} == {
@@ -88,7 +89,9 @@ def test_functions_with_the_callers_path_are_those_that_need_it(database18: str)
             "pause_stream_table",
             "resume_stream_table",
             "explain_st",
+            "explain_delta",
             "get_refresh_history",
             "get_staleness",
+            "validate_query",
             "wait_for",  # commits, as a procedure with settings may not
         }

@@ -8,9 +8,6 @@ from enum import StrEnum
 
 from pgtrickle.errors import Refused
 
-_MARGIN = 1.5
-"""How much slower changes must be expected to be than a full refresh: less is within what times vary by."""
-
 
 class Action(StrEnum):
     """What a refresh did; the contract's values."""
@@ -34,10 +31,7 @@ class SourceChanges:
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """All a decision depends on; `full` is the reason for a full refresh that was asked for.
-
-    `last_full_ms` and `ms_per_change` are what the table's own history says of the two ways, if it does.
-    """
+    """All a decision depends on; `full` is the reason for a full refresh that was asked for."""
 
     table: str
     refresh_mode: str
@@ -50,8 +44,6 @@ class Circumstances:
     full: str | None
     max_change_ratio: float
     sources: Mapping[int, SourceChanges]
-    last_full_ms: float | None = None
-    ms_per_change: float | None = None
     unfilled: tuple[str, ...] = ()
     """The stream tables that it reads and that were never filled."""
     by_service: bool = False
@@ -130,10 +122,5 @@ def _by_changes(given: Circumstances) -> Decision:
             if ratio > given.max_change_ratio:
                 share = f"{source.changes} changes for about {source.rows:.0f} rows of {source.name}"
                 return Decision(Action.FULL, f"{share}: above the ratio {given.max_change_ratio:g}")
-        if given.last_full_ms is not None and given.ms_per_change is not None:
-            expected = total * given.ms_per_change
-            if expected > given.last_full_ms * _MARGIN:
-                last = f"the last full refresh took {given.last_full_ms:.0f} ms"
-                return Decision(Action.FULL, f"about {expected:.0f} ms expected for {total} changes; {last}")
     reasons = [f"{total} changes", *filter(None, (given.clock,))]
     return Decision(Action.DIFFERENTIAL, "; ".join(reasons))

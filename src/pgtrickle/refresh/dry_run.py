@@ -89,6 +89,8 @@ def _by_definition(stream: StreamTable) -> str | None:
     """Why the next refresh is none by changes, whatever has changed."""
     if stream.status == "SUSPENDED":
         return "the stream table is suspended"
+    if stream.is_immediate:
+        return "it is kept in the writers' own transactions"
     if stream.effective_mode == "FULL":
         return f"it is computed in full: {stream.mode_reason or 'refresh mode is FULL'}"
     if not stream.is_populated:
@@ -104,7 +106,7 @@ def _undone(refresher: Refresher, stream: StreamTable, prepared: Prepared) -> It
     with session.transaction(force_rollback=True):
         _lock(session, prepared)
         moment = refresher.timed(now(session))
-        since = {table.oid: stream.since(table.oid in prepared.upstream) for table in prepared.sources}
+        since = {table.oid: stream.since(table.oid in prepared.stacked) for table in prepared.sources}
         window = _complete(at_snapshot(one, since, moment.snapshot), stream, refresher.settings.decoder_wait_timeout)
         with opened(window) as window:
             connections.use_settings(settings_at(prepared.settings, moment.at, stream.data_timestamp))

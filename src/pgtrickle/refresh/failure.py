@@ -14,6 +14,11 @@ from pgtrickle.spark.java_errors import in_one_line, text_of
 
 _CORRECT_OR_RETRY = "correct the data or the query, then refresh again; `pgtrickle history` has the failed ones"
 _NOT_FOUND = ("42883", "42P01", "42704")  # there is no such function, relation, or type
+_OF_CONSTRAINTS = ("23502", "23505", "23514", "23P01")  # NOT NULL, unique, check, exclusion
+_NO_SUCH_ROWS = (
+    "the query gives rows that a key or constraint of the stream table forbids: correct the data or the query, or drop"
+    " the constraint (primary_key => 'none'); nothing was changed"
+)
 _DATA_EXCEPTION = "22"  # the SQLSTATE class of values that cannot be computed with
 
 
@@ -51,7 +56,9 @@ def as_ours(error: Exception) -> Error:
         return error
     if isinstance(error, psycopg.Error):
         said, state = error.diag.message_primary or str(error), error.sqlstate or ""
-        return _not_found(said, state, error.diag.context or "") or _refusal(said, state, error.diag.message_hint)
+        return _not_found(said, state, error.diag.context or "") or _refusal(
+            _with_key(error, said), state, error.diag.message_hint
+        )
     text = text_of(error)
     found = re.search(r"ERROR:\s*(.+)", text)
     if found:
@@ -90,7 +97,14 @@ def _not_found(said: str, state: str, context: str) -> Error | None:
     )
 
 
+def _with_key(error: psycopg.Error, said: str) -> str:
+    """The values that a constraint refuses are in the detail of what PostgreSQL says, where it is one of a key."""
+    return f"{said}: {error.diag.message_detail}" if error.sqlstate == "23505" and error.diag.message_detail else said
+
+
 def _refusal(said: str, state: str, hint: str | None) -> Error:
+    if state in _OF_CONSTRAINTS:
+        return StateError(f"a constraint refuses rows of the query: {said}", code="PT317", hint=_NO_SUCH_ROWS)
     if state.startswith(_DATA_EXCEPTION):
         return ValueProblem(f"PostgreSQL refused: {said}", hint=f"{_CORRECT_OR_RETRY}, or refresh in full (--full)")
     return StateError(f"PostgreSQL refused: {said}", code="PT340", hint=hint or _CORRECT_OR_RETRY)

@@ -81,7 +81,9 @@ def without_changes(
     return frozenset(
         stream.pgt_id
         for stream, ready in compiled.items()
-        if windows[stream.pgt_id] <= empty and (not ready.reads_clock or _stands_still(at, tick, stream, ready))
+        if windows[stream.pgt_id] <= empty
+        and not ready.compares  # its own refresh does
+        and (not ready.reads_clock or _stands_still(at, tick, stream, ready))
     )
 
 
@@ -113,7 +115,7 @@ def settle(
 
 
 def _windows(stream: StreamTable, ready: Prepared) -> frozenset[Opening]:
-    return frozenset((table.oid, stream.since(table.oid in ready.upstream)) for table in ready.sources)
+    return frozenset((table.oid, stream.since(table.oid in ready.stacked)) for table in ready.sources)
 
 
 def _union(all_of: Sequence[Dependencies]) -> Dependencies:

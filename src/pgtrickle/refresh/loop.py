@@ -18,6 +18,7 @@ from typing import Protocol
 
 from pgtrickle.catalog import writer as record
 from pgtrickle.db import Connection
+from pgtrickle.refresh.compared import Comparing
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.group.members import sources_of
 from pgtrickle.refresh.lock import refresh_locks
@@ -76,6 +77,10 @@ class Unit(Protocol):
     def belongs_together(self, conn: Connection, members: Members) -> bool:
         """Whether these, whose locks are held, are all that must be of one version, in this order."""
 
+    @property
+    def in_full(self) -> bool:
+        """Whether somebody asks for a full refresh, for which all is read as it is now."""
+
     def asked_by(self, pgt_id: int) -> str:
         """Who asks for the refresh of a member."""
 
@@ -110,6 +115,10 @@ class _Loop:
     tick: Tick | None
     left: int = MOST_ATTEMPTS
     anew: set[int] = field(default_factory=set)
+    comparing: Comparing = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.comparing = Comparing(self.refresher, self.connections, self.unit.asked_by, self.unit.in_full)
 
     def attempts(self, members: Members) -> Results | None:
         """What was done; None if it is others by now that belong together. The locks are held."""
@@ -123,6 +132,8 @@ class _Loop:
         while True:
             attempt = self.unit.attempt(self.refresher, self.connections, members)
             try:
+                if not self.comparing.bring_up_to_date(members.pgt_ids, self.tick):
+                    self.tick = None
                 with self.unit.moment(self.refresher, self.tick) as at:
                     results = attempt.run(at)
             except Stop as stop:

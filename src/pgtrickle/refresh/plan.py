@@ -23,11 +23,15 @@ SMALL_ROWS = 200_000
 """Up to so many rows of all flows, and SMALL_CHANGES, the driver reads the window and one task does the work."""
 
 
-def plan_full(prepared: Prepared, facts: TableFactsMap, upstream: Upstream = AS_THEY_ARE) -> Physical:
-    """The plan of a full refresh; a query without a tree is evaluated whole by PostgreSQL."""
+def plan_full(
+    prepared: Prepared, facts: TableFactsMap, upstream: Upstream = AS_THEY_ARE, *, in_one: bool = False
+) -> Physical:
+    """The plan of a full refresh; a query without a tree is evaluated whole by PostgreSQL. `in_one`: each stage is one
+    query."""
     if prepared.compiled.tree is None:
         return whole_query(whole_sql(prepared, upstream.query), result_columns(prepared), upstream.place)
-    return lower_full(prepared.tree, facts, lambda number: prepared.states[number].name, upstream.copies)
+    states = prepared.states
+    return lower_full(prepared.tree, facts, lambda number: states[number].name, upstream.copies, in_one=in_one)
 
 
 def plan_delta(

@@ -46,7 +46,10 @@ class Prepared:
     states: dict[int, Kept]
     lockable: tuple[Table, ...]
     upstream: frozenset[int] = frozenset()
-    """Those of the sources that are stream tables, by oid."""
+    """Those of the sources that are stream tables, by oid; none, if writers keep all of them: then these are as current
+    as any table, and are read at the same snapshot."""
+    stacked: frozenset[int] = frozenset()
+    """The same, whoever keeps them: the last refresh may have read changes of these beyond its snapshot."""
     fits: bool = True
     """Whether its state was kept by this very tree."""
 
@@ -67,7 +70,13 @@ class Prepared:
 
     @property
     def sources(self) -> tuple[Table, ...]:
-        return tuple(source.table for source in self.compiled.analysis.sources)
+        return tuple(self.compiled.followed)
+
+    @property
+    def compares(self) -> bool:
+        """Whether a source of it is compared with a copy."""
+        sources = self.compiled.analysis.sources
+        return self.compiled.tree is not None and any(source.is_compared for source in sources)
 
     def state_below(self, node: Stateful) -> int | None:
         """The number of the state that a node's input is read from: of an aggregate, or, by first rows, of others."""
@@ -94,7 +103,8 @@ def prepare(connection: Connection, pgt_id: int, schema: str, name: str, compile
                     states[number] = _recursive_rows(connection, pgt_id, number, compiled.tree, node)
                 case _:
                     raise TypeError(f"no state table of {type(node).__name__}")
-    return Prepared(pgt_id, compiled, storage, states, _lockable(connection, compiled), _upstream(connection, compiled))
+    upstream, stacked = _stream_tables(connection, compiled)
+    return Prepared(pgt_id, compiled, storage, states, _lockable(connection, compiled), upstream, stacked)
 
 
 def _state_table(connection: Connection, pgt_id: int, number: int, aggregate: Aggregate) -> StateTable:
@@ -130,7 +140,11 @@ def sought_columns(tree: Operator, node: Recursive) -> frozenset[str]:
 def _lockable(connection: Connection, compiled: Compiled) -> tuple[Table, ...]:
     """What can be locked against DDL: tables, and views that are read by name, to more than some columns of which the
     role has rights."""
-    tables = {source.table.oid: source.table for source in compiled.analysis.sources if source.kind in {"r", "p"}}
+    tables = {
+        table.oid: table
+        for table, source in compiled.followed.items()
+        if source.kind in {"r", "p"} or table == source.copy
+    }
     if compiled.tree is None:  # PostgreSQL reads its views by their names
         tables |= {view.table.oid: view.table for view in compiled.analysis.views}
     allowed = connection.execute(
@@ -139,18 +153,26 @@ def _lockable(connection: Connection, compiled: Compiled) -> tuple[Table, ...]:
     return tuple(tables[int(str(oid))] for (oid,) in allowed)
 
 
-def _upstream(connection: Connection, compiled: Compiled) -> frozenset[int]:
-    sources = [source.table.oid for source in compiled.analysis.sources]
+def _stream_tables(connection: Connection, compiled: Compiled) -> tuple[frozenset[int], frozenset[int]]:
+    """`upstream` and `stacked`. If one is read beyond the snapshot all are: a single frontier is on record for them."""
     found = connection.execute(
-        "SELECT pgt_relid FROM pgtrickle.pgt_stream_tables WHERE pgt_relid = ANY(%s::oid[])", (sources,)
-    )
-    return frozenset(int(str(oid)) for (oid,) in found)
+        "SELECT pgt_relid::bigint, effective_mode <> 'IMMEDIATE' FROM pgtrickle.pgt_stream_tables"
+        " WHERE pgt_relid = ANY(%s::oid[])",
+        ([table.oid for table in compiled.followed],),
+    ).fetchall()
+    stacked = frozenset(int(str(oid)) for oid, _ in found)
+    return stacked if any(by_refresh for _, by_refresh in found) else frozenset(), stacked
 
 
 def joined_aggregates(tree: Operator) -> frozenset[Aggregate]:
     """Aggregates below a join, whose groups are looked up by key."""
     joins = [node for node in walk(tree) if isinstance(node, InnerJoin | LeftJoin | Match)]
     return frozenset(node for join in joins for node in walk(join) if isinstance(node, Aggregate))
+
+
+def has_hash(connection: Connection, columns: Iterable[Column]) -> bool:
+    """Whether PostgreSQL can hash all of these."""
+    return all(_has_hash(connection, column.type) for column in columns)
 
 
 def _hashable(connection: Connection, columns: tuple[Column, ...]) -> frozenset[str]:

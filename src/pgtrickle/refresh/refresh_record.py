@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
+from pgtrickle import tracing
 from pgtrickle.apply import merge, storage
 from pgtrickle.capture import buffer, handover
 from pgtrickle.catalog import reader as catalog
@@ -20,6 +21,7 @@ from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.db import Connection
 from pgtrickle.errors import Error, StateError
+from pgtrickle.refresh.choice import Choice
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.decide import Action, Decision
 from pgtrickle.refresh.failure import as_ours, breaks_definition
@@ -27,6 +29,7 @@ from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.refresh.retry import Kind, classify
 from pgtrickle.refresh.tick import Moment
 from pgtrickle.refresh.window import Window
+from pgtrickle.refresh.work_time import WayTaken, WorkTime
 
 if TYPE_CHECKING:
     from pgtrickle.refresh.refresher import Refresher
@@ -49,9 +52,13 @@ class RefreshRecord:
     stream: StreamTable | None = None
     window: Window | None = None
     decision: Decision | None = None
+    choice: Choice | None = None
+    working: WorkTime = field(default_factory=WorkTime)
     refresh_id: int | None = None
     phases: dict[str, float] = field(default_factory=dict)
     started: float = field(default_factory=time.perf_counter)
+    marked: int = field(default_factory=time.time_ns)
+    """When the step under way began, for its span."""
 
     def read(self) -> StreamTable:
         stream = catalog.by_id(self.connections.aside, self.pgt_id)
@@ -109,9 +116,17 @@ class RefreshRecord:
             snapshot=moment.snapshot,
             data_timestamp=moment.at,
             phases=self.phases,
+            **self._way(),
         )
         counts = (applied.inserted, applied.deleted, changes)
         return RefreshResult(decision.action, decision.reason, *counts, self._elapsed(), self.phases)
+
+    def _way(self) -> WayTaken:
+        """The way it took, what was expected, and what it took: nothing of the tables of a circle."""
+        if self.choice is None:
+            return WayTaken()
+        expected = {way.value: round(ms, 1) for way, ms in self.choice.expected.items()}
+        return WayTaken(way=self.choice.way.value, expected=expected, took_ms=round(self.working.ms, 3))
 
     def fail(self, error: Error, kind: Kind) -> None:
         """Records a failure, and counts it if it does not pass by itself; if that fails too, the first error is the one
@@ -134,6 +149,8 @@ class RefreshRecord:
             phases=self.phases,
             error_code=error.code,
             error=error.message,
+            **self._way(),
+            hint=error.hint,
         )
         status = record.mark_failed(
             aside,
@@ -200,6 +217,14 @@ class RefreshRecord:
 
     def lap(self, phase: str) -> None:
         self.phases[phase] = round(self._elapsed() - sum(self.phases.values()), 3)
+        if phase == "spark":  # its parts have spans of their own
+            self.marked = time.time_ns()
+        else:
+            self.mark(phase)
+
+    def mark(self, step: str) -> None:
+        """Ends a step: there is a span of it, from where the last one ended."""
+        self.marked = tracing.step(step, self.marked)
 
 
 def skipped(connection: Connection, pgt_id: int, initiated_by: str, reason: str) -> RefreshResult:

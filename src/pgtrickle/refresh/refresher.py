@@ -17,6 +17,7 @@ from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.definition.define import load
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.tick import Moment
+from pgtrickle.refresh.ways import Way
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,9 +43,19 @@ class Refresher:
     without_spark: bool = False
     """Flows are evaluated by plain SQL (`evaluate/on_postgres.py`): for tests, which tell all their stories both
     ways."""
+    way: Way | None = None
+    """The way that every refresh takes, whatever its mode: for tests. A window may be computed in full then, but what
+    changes cannot tell is never taken from them."""
+    spark_is_warm: bool = False
+    """Whether it has refreshed on Spark before."""
     clock: Callable[[], datetime] | None = None
     """Says what time it is, in place of the server: for tests, which move the clock."""
     _connections: Connections | None = None
+
+    @property
+    def is_told_how(self) -> bool:
+        """Whether a test says by which way it refreshes."""
+        return self.without_spark or self.way is not None
 
     def hold_fence(self, connection: db.Connection) -> None:
         """Has the connection's transaction commit only if the service it is for still leads."""

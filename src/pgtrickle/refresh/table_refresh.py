@@ -11,20 +11,23 @@ What comes before and after, locks and further attempts, is in `loop.py`. Used i
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import psycopg
 
-from pgtrickle import db, failpoints
+from pgtrickle import db, failpoints, tracing
 from pgtrickle.apply import merge, staging_tables, storage, update_key
+from pgtrickle.apply.indexes import MANY_ROWS
 from pgtrickle.capture.change_window import NotCaptured, Pending
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import serving
 from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.errors import Error, Refused
+from pgtrickle.fence import fenced
 from pgtrickle.model import Table
 from pgtrickle.physical.flow import Place
 from pgtrickle.physical.table_facts import TableFactsMap
@@ -34,6 +37,7 @@ from pgtrickle.postgres.statements.script import Scratch
 from pgtrickle.query.analyse.fingerprint import fingerprint, same_names, still_holds
 from pgtrickle.query.analyse.table_copies import NotCopied
 from pgtrickle.refresh import gather_facts as ask
+from pgtrickle.refresh.choice import Bounds, Choice, choose, on_spark_after_all
 from pgtrickle.refresh.clock import ClockMoves, moves, settings_at
 from pgtrickle.refresh.decide import Action, Circumstances, Decision, SourceChanges, decide
 from pgtrickle.refresh.definition import reshape
@@ -45,6 +49,8 @@ from pgtrickle.refresh.evaluate.stages import StageRunner
 from pgtrickle.refresh.failure import ValueProblem, as_ours, is_known, known_failures
 from pgtrickle.refresh.group.members import RefreshGroup
 from pgtrickle.refresh.group.upstream import AS_THEY_ARE, Upstream, at_hand, forget, over_views
+from pgtrickle.refresh.immediate import install
+from pgtrickle.refresh.learned import Learned
 from pgtrickle.refresh.outcome import Again, Redefine, Skip, Stop
 from pgtrickle.refresh.plan import is_small, plan_delta, plan_full, result_columns
 from pgtrickle.refresh.prepared import Prepared
@@ -52,11 +58,12 @@ from pgtrickle.refresh.refresh_record import RefreshRecord, notify
 from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.refresh.retry import Kind, classify
 from pgtrickle.refresh.tick import Moment, Tick, now
+from pgtrickle.refresh.ways import Size, Way
 from pgtrickle.refresh.window import Window, at_snapshot, await_decoder, extended, from_decoder, opened_until_now
+from pgtrickle.refresh.work_time import WorkTime
 
 _MOST_PREPARATIONS = 3
-_MANY_CHANGES = 1000
-"""With so many the time a differential refresh takes follows their number: fewer cost what starting it costs."""
+KEPT_BY_WRITERS = "it is kept in the writers' own transactions"
 CHANGED = "the definition of a source changed"
 KEPT_OTHERWISE = "this version of pgtrickle keeps its state in another way"
 NOT_AT_HAND = "a stream table that it reads is not captured by triggers alone"
@@ -79,6 +86,32 @@ class TableRefresh(RefreshRecord):
     """Of a member of a group: recorded once the group's transaction is over, which may have the row to record it in."""
 
     def run(self) -> RefreshResult:
+        with tracing.span("refresh", Stop, pgt_id=self.pgt_id, initiated_by=self.initiated_by) as span:
+            self.marked = time.time_ns()
+            try:
+                result = self._run_or_record()
+                self._tell(span, result.action, result.reason)
+                span.note(
+                    rows_inserted=result.rows_inserted,
+                    rows_deleted=result.rows_deleted,
+                    changes_read=result.changes_read,
+                )
+            except Stop as stop:
+                self._tell(span, None, str(stop))
+                raise
+            except BaseException:
+                decided = self.decision
+                self._tell(
+                    span, None if decided is None else decided.action, None if decided is None else decided.reason
+                )
+                raise
+        return result
+
+    def _tell(self, span: tracing.Span, action: Action | None, reason: str | None) -> None:
+        table = None if self.stream is None else str(self.stream)
+        span.note(table=table, action=None if action is None else action.value, reason=reason)
+
+    def _run_or_record(self) -> RefreshResult:
         try:
             return self._run()
         except (Refused, serving.NotServed):
@@ -112,7 +145,7 @@ class TableRefresh(RefreshRecord):
         """What it has done of its part in the group is undone, and the part done in another way."""
         self.undone(reason)
         self.drop_staging()
-        self.refresh_id = self.decision = self.runner = None
+        self.refresh_id = self.decision = self.runner = self.choice = None
         self.full = reason
         return self.run()
 
@@ -132,12 +165,15 @@ class TableRefresh(RefreshRecord):
                     if self.owner.prepared(stream) is not prepared:
                         prepared = self.owner.prepared(stream)
                         continue
+                    if stream.is_immediate:
+                        return self._kept_by_writers(stream, prepared, moment)
                     self.require_in_tick(stream)
                     with self._window(stream, prepared, moment) as window:
                         self.window = window
                         if window.waited and self.read() != stream:  # changed while we waited
                             continue
                         pending = window.pending()
+                        self.mark("window")
                         failpoints.reach("window-read")
                         outdated = self.outdated(stream, prepared, pending)
                         if outdated is None:
@@ -146,6 +182,19 @@ class TableRefresh(RefreshRecord):
                 outdated = CHANGED
             raise Stop(Redefine({self.pgt_id: outdated}))
         raise Stop(Again("its definition was changed meanwhile"))
+
+    def _kept_by_writers(self, stream: StreamTable, prepared: Prepared, moment: Moment) -> RefreshResult:
+        """There is nothing to do but to look whether that still holds."""
+        aside = self.connections.aside
+        anew = self.full or stream.reinit_reason or self.outdated(stream, prepared, {})
+        anew = anew or install.defect(aside, stream, prepared)
+        if anew is not None:  # it is computed from scratch as others are, and then taken back
+            raise Stop(Redefine({self.pgt_id: anew}))
+        with fenced(aside, self.owner.fence):
+            install.renew(aside, stream, prepared, self.owner.settings)
+        self.decision = decision = Decision(Action.NO_DATA, KEPT_BY_WRITERS)
+        recorder = self.connections.aside if self.group is None else self.connections.writer
+        return self.nothing(recorder, decision, Window(moment.snapshot, self.connections, {}), moment)
 
     def define_anew(self, reason: str, *, for_readers: bool = False) -> None:
         """Defines the table anew; if that fails, so has its refresh. Not while a transaction is open that may hold what
@@ -185,8 +234,8 @@ class TableRefresh(RefreshRecord):
     @contextmanager
     def _window(self, stream: StreamTable, prepared: Prepared, moment: Moment) -> Iterator[Window]:
         """The changes since the last refresh; all of them, if it may depend on them what is done."""
-        sources = [] if stream.effective_mode == "FULL" else [table.oid for table in prepared.sources]
-        since = {oid: stream.since(oid in prepared.upstream) for oid in sources}
+        sources = [] if stream.effective_mode in {"FULL", "IMMEDIATE"} else [table.oid for table in prepared.sources]
+        since = {oid: stream.since(oid in prepared.stacked) for oid in sources}
         window = at_snapshot(self.connections, since, moment.snapshot)
         by_changes = stream.is_populated and not stream.needs_reinit and self.full is None
         if not by_changes or stream.status == "SUSPENDED":
@@ -319,7 +368,6 @@ class TableRefresh(RefreshRecord):
             )
             for table in prepared.sources
         }
-        many = stream.refresh_mode == "AUTO" and sum(facts.changes.values()) >= _MANY_CHANGES
         return Circumstances(
             table=str(stream),
             refresh_mode=stream.refresh_mode,
@@ -335,10 +383,6 @@ class TableRefresh(RefreshRecord):
             clock=self.clock.reason,
             unfilled=self._unfilled(prepared),
             by_service=self.initiated_by == "SCHEDULER",
-            last_full_ms=stream.last_full_ms if many else None,
-            ms_per_change=catalog.ms_per_change(self.connections.aside, self.pgt_id, least=_MANY_CHANGES)
-            if many
-            else None,
         )
 
     def _unfilled(self, prepared: Prepared) -> tuple[str, ...]:
@@ -359,8 +403,14 @@ class TableRefresh(RefreshRecord):
         moment: Moment,
     ) -> RefreshResult:
         """Spark, then the one transaction."""
+        self.working = WorkTime()
         self.connections.use_settings(self.settings)
         facts = facts if facts.tables else self._facts(prepared, facts.changes)
+        size = Size(sum(facts.changes.values()), sum(t.rows for t in facts.tables.values()), len(prepared.states) + 1)
+        learned = Learned.stored(*catalog.refresh_costs(self.connections.aside, self.pgt_id))
+        choice = self._choose(stream, prepared, size, learned, whole=decision.action is not Action.DIFFERENTIAL)
+        if choice.way.whole and decision.action is Action.DIFFERENTIAL:
+            decision = Decision(Action.FULL, decision.reason)
         whole = decision.action is not Action.DIFFERENTIAL
         if whole and self.group is not None and self._reshape_for_readers(stream, prepared):
             raise Stop(Again("it has other columns by now"))
@@ -368,10 +418,9 @@ class TableRefresh(RefreshRecord):
         upstream = self._upstream(prepared) if whole else AS_THEY_ARE
         try:
             if whole:
-                physical = plan_full(prepared, facts, upstream)
+                physical = plan_full(prepared, facts, upstream, in_one=choice.way.on_postgres)
             else:
                 physical = plan_delta(prepared, facts, window, changed, self.scratch)
-                self.decision = decision = decision.noting(physical.notes)
         except Inseparable as error:
             if self.tick is None:
                 raise  # a plan of one part has nothing to divide
@@ -380,7 +429,13 @@ class TableRefresh(RefreshRecord):
             self.decision = in_full = Decision(Action.FULL, INSEPARABLE)
             return self._work(stream, prepared, in_full, facts, window, moment)
         small = is_small(physical, facts, whole=whole)
-        self.runner = runner = self._runner(prepared, window, changed.late, upstream, whole=whole, small=small)
+        if choice.way is Way.CHANGES_BY_POSTGRESQL and not small and not self.owner.is_told_how:
+            choice = on_spark_after_all(choice, "too many rows are expected to land")
+        self.choice = choice
+        self.decision = decision = decision.noting((*physical.notes, *choice.reasons))
+        evaluator = self._evaluator(window, choice.way, small=small)
+        self.runner = runner = self._runner(prepared, evaluator, window, changed.late, upstream, whole=whole)
+        runner.many_rows = size.rows >= MANY_ROWS
         self.lap("plan")
         writer = self.connections.writer
         self.refresh_id = record.start_refresh(self.connections.aside, self.pgt_id, initiated_by=self.initiated_by)
@@ -388,6 +443,7 @@ class TableRefresh(RefreshRecord):
             with writer.transaction():
                 db.use_settings(writer, self.settings)
                 relation = runner.run(physical)
+                self.decision = decision = decision.noting(evaluator.notes)
                 forget(self.connections, prepared, upstream)
                 if upstream is not AS_THEY_ARE:
                     self._require_as_seen(prepared)
@@ -400,12 +456,16 @@ class TableRefresh(RefreshRecord):
                 if not (whole or changes or applied.inserted or applied.deleted):
                     decision = Decision(Action.NO_DATA, f"{decision.reason}, and no row with it")
                 result = self.finish(writer, decision, applied, changes, moment, upstream_frontier)
+                self._learn(writer, stream, size, learned)
                 if result.action is not Action.NO_DATA:
                     notify(writer, stream, result)
                 failpoints.reach("before-commit")
                 if self.group is None:
                     self.owner.hold_fence(writer)
                     failpoints.reach("fenced")
+                self.marked = time.time_ns()
+            if self.group is None:
+                self.mark("commit")
             failpoints.reach("after-commit")
         finally:
             if self.group is None:
@@ -451,30 +511,53 @@ class TableRefresh(RefreshRecord):
         early = (oid for oid, count in facts.changes.items() if count > late.get(oid, 0))
         return Changed(frozenset(early), frozenset(oid for oid, count in late.items() if count), self.clock.unknown)
 
+    def _choose(self, stream: StreamTable, prepared: Prepared, size: Size, learned: Learned, *, whole: bool) -> Choice:
+        """Tests may tell the way (`Refresher`)."""
+        owner, settings = self.owner, self.owner.settings
+        may_full = self.group is None and (self.tick is None or not prepared.upstream)
+        if owner.is_told_how:
+            told = owner.way or Way.of(whole=whole, on_postgres=True)
+            return Choice(Way.of(whole=whole or (told.whole and may_full), on_postgres=told.on_postgres))
+        bounds = Bounds(
+            settings.learn_costs, settings.postgres_rows, settings.spare_source, may_full, owner.spark_is_warm
+        )
+        return choose(stream.refresh_mode, size, learned, bounds, whole=whole)
+
+    def _learn(self, writer: db.Connection, stream: StreamTable, size: Size, learned: Learned) -> None:
+        """Keeps what the refresh took, for the next choice; but a first one on Spark tells how long Spark warms up."""
+        assert self.choice is not None
+        warm = self.choice.way.on_postgres or self.owner.spark_is_warm
+        if stream.refresh_mode == "AUTO" and self.owner.settings.learn_costs and warm:
+            now_known = learned.after(self.choice.way, size, self.working.ms, tried=self.choice.tried)
+            record.note_costs(writer, self.pgt_id, now_known.to_store(), now_known.since_try_ms)
+        self.owner.spark_is_warm |= not self.choice.way.on_postgres
+
     def _runner(
         self,
         prepared: Prepared,
+        evaluator: Evaluator,
         window: Window,
         late: frozenset[int],
         upstream: Upstream,
         *,
         whole: bool,
-        small: bool,
     ) -> StageRunner:
-        evaluator = self._evaluator(window, small=small)
         most = self.owner.settings.ivm_recursive_max_depth
         return StageRunner(
             prepared, self.connections, evaluator, window, self.scratch, whole, most, late, upstream.copies
         )
 
-    def _evaluator(self, window: Window, *, small: bool) -> Evaluator:
-        if self.owner.without_spark:
+    def _evaluator(self, window: Window, way: Way, *, small: bool) -> Evaluator:
+        if way.on_postgres:
             return OnPostgres(self.scratch, self.connections, window)
         from pgtrickle.refresh.evaluate.on_spark import OnSpark
+        from pgtrickle.spark.connections import server_for
         from pgtrickle.spark.worker import Snapshot
 
-        snapshot = Snapshot.export(self.owner.dsn, self.connections.reader, self.settings)
-        session = self.owner.session()
+        with self.working.apart():
+            session = self.owner.session()
+        server = server_for(session, self.connections.reader, self.owner.settings.spark_connections)
+        snapshot = Snapshot.export(server, self.connections.reader, self.settings)
         return OnSpark(self.pgt_id, self.scratch, self.connections, window, session, snapshot, small)
 
     def drop_staging(self) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.db import Connection
@@ -16,6 +17,7 @@ from pgtrickle.refresh.circle.circle_refresh import CircleAttempt
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.group.group_refresh import GroupAttempt, GroupMember
 from pgtrickle.refresh.group.members import sources_of
+from pgtrickle.refresh.immediate import switch
 from pgtrickle.refresh.lock import PATIENCE_S
 from pgtrickle.refresh.loop import Attempt, Members, Results
 from pgtrickle.refresh.refresher import Refresher
@@ -40,7 +42,10 @@ def refresh_table(
     To the tick's snapshot, if there is one and it can be. Raises what went wrong, after recording it for all of them.
     `still` is asked of a table in no circle, once its lock is held: whether it may be refreshed by itself.
     """
-    return loop.refresh(refresher, _Table(pgt_id, full, initiated_by, still), tick)
+    unit = _Table(pgt_id, full, initiated_by, still)
+    results = loop.refresh(refresher, unit, tick)
+    _take_into_immediate(refresher, results)
+    return results
 
 
 def refresh_group(
@@ -59,7 +64,20 @@ def refresh_group(
     the tick's snapshot, if there is one and they can be. If they cannot be refreshed now all are skipped, with the
     reason. What goes wrong with one is raised, after recording it, and all stay as they were.
     """
-    return loop.refresh(refresher, _Group(asked, still, patience_s, on_change), tick)
+    results = loop.refresh(refresher, _Group(asked, still, patience_s, on_change), tick)
+    _take_into_immediate(refresher, results)
+    return results
+
+
+def _take_into_immediate(refresher: Refresher, results: Results) -> None:
+    """Those of the tables that are to be kept in IMMEDIATE mode, and are up to date now."""
+    for pgt_id in results:
+        if switch.is_due(catalog.by_id(refresher.connections().aside, pgt_id)):
+            switch.into(refresher, pgt_id, partial(_refresh_alone, refresher, pgt_id))
+
+
+def _refresh_alone(refresher: Refresher, pgt_id: int) -> Results:
+    return loop.refresh(refresher, _Table(pgt_id, full=False, by="MANUAL", still=None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +96,10 @@ class _Table:
     @property
     def redefines_at_tick(self) -> bool:
         return False
+
+    @property
+    def in_full(self) -> bool:
+        return self.full
 
     def members(self, conn: Connection) -> Members:
         circle = catalog.circle(conn, self.pgt_id)
@@ -147,6 +169,10 @@ class _Group:
     @property
     def redefines_at_tick(self) -> bool:
         return True
+
+    @property
+    def in_full(self) -> bool:
+        return any(each.full is not None for each in self.asked.values())
 
     def members(self, conn: Connection) -> Members:
         return Members(tuple(self.asked))

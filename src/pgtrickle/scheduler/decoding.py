@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextvars import copy_context
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -165,7 +166,7 @@ class _Run:
         self._stop = threading.Event()
         self._since = time.monotonic()
         self._until: float | None = None
-        self._thread = threading.Thread(target=self._decode, name="decoder", daemon=True)
+        self._thread = threading.Thread(target=copy_context().run, args=(self._decode,), name="decoder", daemon=True)
         self._thread.start()
 
     @property

@@ -9,6 +9,7 @@ import json
 import logging
 import sys
 import threading
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
@@ -19,14 +20,23 @@ _LOG: Final = logging.getLogger("pgtrickle.service")
 _LOG.addHandler(logging.NullHandler())  # nothing is printed unless the process asks for it
 
 
+database: ContextVar[str | None] = ContextVar("database", default=None)
+"""The database that this thread works on, where the process serves several: threads pass it on to those they start."""
+
+
 def say(event: str, level: int = logging.INFO, *, error: BaseException | None = None, **facts: object) -> None:
     """Log one event; an error is told by its class and message."""
-    _LOG.log(level, event, extra={"facts": facts if error is None else {**facts, "error": _told(error)}})
+    _LOG.log(level, event, extra={"facts": _of_database(facts if error is None else {**facts, "error": _told(error)})})
 
 
 def trouble(event: str, error: BaseException, **facts: object) -> None:
     """Something failed by a fault of ours that no one foresaw: the whole story goes into the log."""
-    _LOG.error(event, extra={"facts": {**facts, "error": _told(error)}}, exc_info=error)
+    _LOG.error(event, extra={"facts": _of_database({**facts, "error": _told(error)})}, exc_info=error)
+
+
+def _of_database(facts: dict[str, object]) -> dict[str, object]:
+    name = database.get()
+    return facts if name is None or "database" in facts else {"database": name, **facts}
 
 
 def to_stderr(level: str = "info") -> None:

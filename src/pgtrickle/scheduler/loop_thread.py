@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Final
 
 import psycopg
@@ -35,7 +36,7 @@ class LoopThread:
         self._pause_s = 0.0
         self._wake = threading.Event()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._repeat, name=name, daemon=True)
+        self._thread = threading.Thread(target=copy_context().run, args=(self._repeat,), name=name, daemon=True)
         self._thread.start()
 
     def wake(self) -> None:

@@ -446,7 +446,7 @@ class RefreshLoop:
     def _session(self) -> SparkSession:
         from pgtrickle.spark import session  # here: with nothing to do, Spark is not loaded
 
-        found = session.session(self._settings.spark_master)
+        found = session.configured(self._settings)
         session.use_pool(found, threading.current_thread().name)
         return found
 

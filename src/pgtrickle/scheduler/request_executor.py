@@ -42,8 +42,9 @@ from pgtrickle.scheduler.events import say
 from pgtrickle.spark.java_errors import text_of
 
 MOST_ATTEMPTS: Final = 3
-_FLAGS: Final = frozenset({"cascade", "full", "initialize"})
+_FLAGS: Final = frozenset({"cascade", "full", "initialize", "protect"})
 _OF_DIAMONDS: Final = ("diamond_consistency", "diamond_schedule_policy")
+_OF_TABLE: Final = ("primary_key", "protect")
 _BY_FUNCTION: Final = "Make requests by the functions of the schema pgtrickle."
 
 
@@ -62,10 +63,10 @@ WHERE (o.oid IS NULL OR pgtrickle.serves(me.oid, o.oid)
        OR c.oid IS NOT NULL AND pgtrickle.steers(o.oid, r.kind, r.args))
   AND (c.oid IS NULL OR pgtrickle.serves(me.oid, c.relowner))
   AND (coalesce(c.relowner, o.oid, me.oid) = me.oid
-       OR coalesce(c.relowner, o.oid) NOT IN (SELECT s.role_oid FROM pgtrickle.serving_roles() AS s))
+       OR coalesce(c.relowner, o.oid) NOT IN (SELECT s.role_oid FROM pgtrickle_internal.serving_roles() AS s))
   AND (r.state = 'PENDING' OR r.state = 'RUNNING' AND (
        r.taken_by IS NULL OR r.taken_by = session_user
-       OR r.taken_by NOT IN (SELECT s.role_name FROM pgtrickle.serving_roles() AS s)))
+       OR r.taken_by NOT IN (SELECT s.role_name FROM pgtrickle_internal.serving_roles() AS s)))
 """)
 
 
@@ -82,6 +83,9 @@ class Executor(Protocol):
         initialize: bool = ...,
         diamond_consistency: str | None = ...,
         diamond_schedule_policy: str | None = ...,
+        *,
+        primary_key: str | None = ...,
+        protect: bool | None = ...,
     ) -> RefreshResult | None: ...
 
     def alter_stream_table(
@@ -95,6 +99,8 @@ class Executor(Protocol):
         cdc_mode: str | None = ...,
         diamond_consistency: str | None = ...,
         diamond_schedule_policy: str | None = ...,
+        primary_key: str | None = ...,
+        protect: bool | None = ...,
     ) -> None: ...
 
     def drop_stream_table(self, name: str, cascade: bool = ...) -> list[str]: ...
@@ -278,7 +284,7 @@ def _create(conn: Connection, request: Request, executor: Executor, role: str) -
     left = catalog.get(conn, schema, bare)
     if left is not None and _was_made_for(conn, request, left, role):
         executor.drop_stream_table(name)  # it may not be complete
-    options = request.given("schedule", "refresh_mode", "cdc_mode", "initialize", *_OF_DIAMONDS)
+    options = request.given("schedule", "refresh_mode", "cdc_mode", "initialize", *_OF_DIAMONDS, *_OF_TABLE)
     result = executor.create_stream_table(name, request.required("query"), **options)
     try:
         stream = catalog.resolve(conn, name)
@@ -300,7 +306,7 @@ def _was_made_for(conn: Connection, request: Request, stream: StreamTable, role:
 
 
 def _alter(conn: Connection, request: Request, executor: Executor, stream: StreamTable, owner: str) -> None:
-    given = request.given("query", "schedule", "refresh_mode", "status", "cdc_mode", *_OF_DIAMONDS)
+    given = request.given("query", "schedule", "refresh_mode", "status", "cdc_mode", *_OF_DIAMONDS, *_OF_TABLE)
     executor.alter_stream_table(_full_name(stream), **given)
     altered = catalog.by_id(conn, stream.pgt_id)  # other columns are another table
     if altered is not None:

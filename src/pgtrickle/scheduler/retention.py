@@ -1,6 +1,7 @@
-"""How long the record is kept: the history of refreshes and requests that are done. Called by `refresh_loop.py`.
+"""How long the record is kept: the history of refreshes and requests that are done, and followers that stay away.
 
-Once an hour, and a part at a time, so that a record that has grown for years goes without one long transaction.
+Called by `refresh_loop.py`. Once an hour, and a part at a time, so that a record that has grown for years goes without
+one long transaction.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
+from pgtrickle.catalog import followers
 from pgtrickle.db import Connection
 
 KEPT_DAYS: Final = 7
@@ -29,8 +31,8 @@ WITH gone AS (DELETE FROM pgtrickle.pgt_refresh_history WHERE refresh_id IN (
     RETURNING *
 ), kept AS (
     INSERT INTO pgtrickle.pgt_pruned_refreshes AS sums
-    SELECT pgt_id, coalesce(action, ''), status, pgtrickle.duration_bucket(duration_ms), count(*), sum(rows_inserted),
-           sum(rows_deleted), sum(changes_read), coalesce(sum(duration_ms), 0) / 1000
+    SELECT pgt_id, coalesce(action, ''), status, pgtrickle_internal.duration_bucket(duration_ms), count(*),
+           sum(rows_inserted), sum(rows_deleted), sum(changes_read), coalesce(sum(duration_ms), 0) / 1000
     FROM gone GROUP BY 1, 2, 3, 4
     ON CONFLICT (pgt_id, action, status, bucket) DO UPDATE SET
         refreshes = sums.refreshes + excluded.refreshes, rows_inserted = sums.rows_inserted + excluded.rows_inserted,
@@ -61,5 +63,6 @@ class Retention:
 def prune(conn: Connection) -> bool:
     """Removes a part of what is too old; whether there may be more."""
     values = {"days": KEPT_DAYS, "last": KEPT_REFRESHES, "most": AT_ONCE}
+    followers.expire(conn)
     removed = [conn.execute(query, values).rowcount for query in (_REFRESHES, _REQUESTS)]
     return max(removed) == AT_ONCE

@@ -29,7 +29,7 @@ from pgtrickle.scheduler import lease
 from pgtrickle.scheduler.audit import Audit
 from pgtrickle.scheduler.backoff import pause_after
 from pgtrickle.scheduler.capture_loop import CaptureLoop
-from pgtrickle.scheduler.events import say, set_level
+from pgtrickle.scheduler.events import database, say, set_level
 from pgtrickle.scheduler.heartbeat import Activity, Loop, report
 from pgtrickle.scheduler.lease import Lease
 from pgtrickle.scheduler.loop_thread import LoopThread
@@ -40,6 +40,8 @@ FINISH_WITHIN_S: Final = 3.0
 """What is under way may finish; what is not done then is cut off, and PostgreSQL undoes it."""
 CUT_OFF_WITHIN_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 5.0
+_OF_SPARK: Final = ("spark_master", "spark_conf", "spark_archive")
+"""Settings of the one Spark that this process has."""
 _PASSING: Final = (ServerError.code, LeaseLost.code)
 
 
@@ -74,7 +76,9 @@ class Controls:
 
 class Service:
     """The service of one database. `requests` and `refreshes` are made by the caller, who knows what carries out the
-    former; only refreshes can be switched off (`enabled`). `flags` are settings that the command line gave."""
+    former; only refreshes can be switched off (`enabled`). `flags` are settings that the command line gave. `name` is
+    that of the database for the log, where the process serves several: then one that cannot be reached at the start is
+    waited for."""
 
     def __init__(
         self,
@@ -83,19 +87,24 @@ class Service:
         requests: Callable[[Fence], ServiceLoop],
         controls: Controls,
         flags: Mapping[str, Value | None] | None = None,
+        name: str | None = None,
     ) -> None:
         self._dsn = dsn
         self._refreshes = refreshes
         self._requests = requests
         self._controls = controls
         self._flags = flags
+        self._name = name
         self._settings: Settings | None = None
         self._instance = db.instance()
 
     def run(self) -> None:
         """Serve until told to stop. Raises only what no waiting can mend: the server cannot be reached at the start, or
         its catalog is not one that this program can use."""
-        db.connect(self._dsn).close()
+        if self._name is None:
+            db.connect(self._dsn).close()
+        else:
+            database.set(self._name)
         say("service_started", database=db.mask(self._dsn), pid=os.getpid(), instance=self._instance)
         failures = 0
         while not self._controls.stop.is_set():
@@ -176,9 +185,10 @@ class Service:
         found = self._read()
         if found is known:
             return known
-        if known is not None and found.spark_master != known.spark_master:
-            say("setting_kept", logging.WARNING, setting="spark_master", until="the next start")
-            found = replace(found, spark_master=known.spark_master)
+        for name in _OF_SPARK if known is not None else ():
+            if getattr(found, name) != getattr(known, name):
+                say("setting_kept", logging.WARNING, setting=name, until="the next start")
+                found = replace(found, **{name: getattr(known, name)})
         self._settings = found
         set_level(found.log_level)
         say("settings_read")

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextvars import copy_context
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from queue import SimpleQueue
@@ -117,7 +118,7 @@ class _Member(Generic[T]):
         self._inbox: SimpleQueue[tuple[Task[T], Unit] | None] = SimpleQueue()
         self._at: tuple[Unit, float] | None = None
         self._woken_at = time.monotonic()
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread = threading.Thread(target=copy_context().run, args=(self._work,), name=name, daemon=True)
         self._thread.start()
 
     def loop(self, names: Callable[[Unit], str]) -> Loop:

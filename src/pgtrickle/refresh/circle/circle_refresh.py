@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from pgtrickle import failpoints
+from pgtrickle import failpoints, tracing
 from pgtrickle.apply import merge
 from pgtrickle.capture.change_window import NotCaptured, Pending
 from pgtrickle.catalog import reader as catalog
@@ -75,8 +75,11 @@ class CircleAttempt:
         self.parts = {
             each: TableRefresh(self.owner, self.connections, each, self.initiated_by, None, at) for each in self.pgt_ids
         }
-        with self._recorded():
-            return self._run()
+        with tracing.span("circle", Stop, tables=len(self.pgt_ids), initiated_by=self.initiated_by) as span:
+            with self._recorded():
+                results = self._run()
+            span.note(**{f"action.{each}": result.action.value for each, result in results.items()})
+        return results
 
     @contextmanager
     def _recorded(self) -> Iterator[None]:
@@ -190,10 +193,11 @@ class CircleAttempt:
     def _window(self, moment: Moment) -> Iterator[Window]:
         """The changes of all sources outside the circle."""
         stream = next(iter(self.streams.values()))
-        upstream = frozenset(oid for ready in self.ready.values() for oid in ready.upstream) - self._relids
+        stacked = frozenset(oid for ready in self.ready.values() for oid in ready.stacked) - self._relids
+        upstream = stacked if any(ready.upstream - self._relids for ready in self.ready.values()) else frozenset()
         sources = frozenset(table.oid for ready in self.ready.values() for table in ready.sources) - self._relids
         window = at_snapshot(
-            self.connections, {oid: stream.since(oid in upstream) for oid in sorted(sources)}, moment.snapshot
+            self.connections, {oid: stream.since(oid in stacked) for oid in sorted(sources)}, moment.snapshot
         )
         by_changes = not self.full and self._reinitialize() is None
         if by_changes and not window.is_complete:

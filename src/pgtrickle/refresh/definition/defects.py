@@ -11,6 +11,7 @@ from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.db import Connection
 from pgtrickle.model import Table
 from pgtrickle.postgres.statements.result import Storage
+from pgtrickle.refresh.immediate import install
 from pgtrickle.refresh.prepared import Prepared
 
 _ROW_INDEX = """
@@ -29,9 +30,12 @@ def find(connection: Connection, stream: StreamTable, prepared: Prepared) -> tup
         return tuple(found)
     if not prepared.fits:
         found.append("a state table was missing")
-    for source in prepared.compiled.analysis.sources:
+    if stream.is_immediate:
+        missed = install.defect(connection, stream, prepared)
+        return (*found, missed) if missed is not None else tuple(found)
+    for table, source in prepared.compiled.followed.items():
         columns = {column.name for column in source.columns}
-        if (defect := _of_capture(connection, source.table, columns, stream.frontier)) is not None:
+        if (defect := _of_capture(connection, table, columns, stream.frontier)) is not None:
             found.append(defect)
     return tuple(found)
 

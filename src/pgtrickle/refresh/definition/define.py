@@ -6,17 +6,17 @@ populated by its next refresh, at a snapshot taken after the commit, so no lock 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import psycopg
 
-from pgtrickle.answers import kept
-from pgtrickle.apply import layout, merge, state, storage
-from pgtrickle.capture import eligibility, triggers
+from pgtrickle.answers import TRUSTING, kept
+from pgtrickle.apply import layout, merge, state, storage, table_options
+from pgtrickle.capture import copies, eligibility, triggers
 from pgtrickle.capture.advice import set_identities
-from pgtrickle.catalog import ddl, serving
+from pgtrickle.catalog import ddl, followers, serving
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.names import parse_name, qualify
@@ -38,17 +38,21 @@ from pgtrickle.postgres.statements.window_rows import WindowRows
 from pgtrickle.query.analyse import session_settings
 from pgtrickle.query.analyse.analysis import OutputColumn
 from pgtrickle.query.analyse.fingerprint import fingerprint, only_views_changed
+from pgtrickle.query.clock import values_in
 from pgtrickle.query.compile import Compiled, compile_query
 from pgtrickle.query.operators import Aggregate, Operator, Window, walk
 from pgtrickle.refresh.definition import reshape
 from pgtrickle.refresh.definition.binding import compile_bound
 from pgtrickle.refresh.failure import DefinitionProblem
+from pgtrickle.refresh.follow import require_none
+from pgtrickle.refresh.immediate import install, requirements
 from pgtrickle.refresh.lock import wait_for_refresh
 from pgtrickle.refresh.prepared import Prepared, joined_aggregates, prepare
 
+BEFORE_IT: Final = "it is being filled before it is kept in the writers' own transactions"
 _MOST_COLUMNS: Final = 1590
 """A table can have 1600, and those that we put rows into on their way have some of their own."""
-MODES = ("AUTO", "FULL", "DIFFERENTIAL")
+MODES = ("AUTO", "FULL", "DIFFERENTIAL", "IMMEDIATE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,8 @@ def create(
     cdc_mode: str | None,
     fill_when_due: bool = False,
     set_identity: bool = False,
+    primary_key: Sequence[str] = (),
+    protect: bool = False,
 ) -> int:
     """Registers a stream table: catalog, storage, state, capture. Commits all or nothing; returns its id. Its rows
     come by the caller's refresh or, with `fill_when_due`, by the service's."""
@@ -80,14 +86,18 @@ def create(
         schema, bare = qualify(connection, parse_name(name))
         _require_users_schema(schema)
         _require_free(connection, schema, bare)
-        who = _defining(connection)
+        who = _defining(connection, settings)
         compiled, mode = _compile(connection, query, who, refresh_mode)
         session_settings.require_same(connection, query, who)
+        if _make_copies(connection, compiled):
+            compiled, mode = _compile(connection, query, who, refresh_mode)
         with_identity = replace(settings, auto_replica_identity=settings.auto_replica_identity or set_identity)
         _require_eligible(connection, compiled, mode, cdc_mode, with_identity)
         prepared = prepare(connection, 0, schema, bare, compiled)
         merge.create(connection, prepared.storage)
         table = _table(connection, schema, bare)
+        table_options.set_primary_key(connection, table.oid, primary_key)
+        table_options.set_protection(connection, table.oid, protect=protect)
         definition = _definition(connection, query, who, compiled, mode)
         pgt_id = record.register(
             connection,
@@ -103,11 +113,11 @@ def create(
     return pgt_id
 
 
-def rehearse(connection: Connection, query: str) -> tuple[Prepared, RefreshMode]:
+def rehearse(connection: Connection, query: str, settings: Settings) -> tuple[Prepared, RefreshMode]:
     """What `create` would make of a query in mode AUTO: it is asked the same questions, and its table is made and taken
     back. Capture is not begun, as that would lock the sources; nor is state made, which takes rights on our schemas."""
     with connection.transaction(force_rollback=True):
-        who = _defining(connection)
+        who = _defining(connection, settings)
         compiled, mode = _compile(connection, query, who, "AUTO")
         session_settings.require_same(connection, query, who)
         prepared = prepare(connection, 0, "pg_temp", "pgtrickle_rehearsed", compiled)
@@ -154,16 +164,23 @@ def redefine(
                 text, who = bound.text, Caller(bound.search_path, stream.settings)
             may_change = bound.same_columns
             compiled, mode = _with_mode(connection, bound.compiled, asked)
+            if _make_copies(connection, compiled):
+                bound = compile_bound(connection, stream)
+                compiled, mode = _with_mode(connection, bound.compiled, asked)
         else:
-            text, who = query, _defining(connection)
+            text, who = query, _defining(connection, settings)
             compiled, mode = _compile(connection, text, who, asked)
             session_settings.require_same(connection, query, who)
+            if _make_copies(connection, compiled):
+                compiled, mode = _compile(connection, text, who, asked)
             _require_eligible(connection, compiled, mode, stream.requested_cdc_mode, settings)
         prepared = prepare(connection, stream.pgt_id, stream.pgt_schema, stream.pgt_name, compiled)
         before = [dependency.source_relid for dependency in catalog.dependencies(connection, stream.pgt_id)]
         for other in catalog.circle(connection, stream.pgt_id):  # in a circle they keep no state to go on from
             record.mark_reinit(connection, other, f"{stream}, which it was in a circle with, was defined anew")
         fitted = reshape.fit(connection, stream, prepared, may_change=may_change)
+        if stream.is_immediate:
+            install.remove(connection, stream.pgt_id)
         state.drop(connection, stream.pgt_id)
         record.redefine(connection, stream.pgt_id, _definition(connection, text, who, compiled, mode))
         record.mark_reinit(connection, stream.pgt_id, reason)
@@ -207,6 +224,15 @@ def _outputs(prepared: Prepared) -> tuple[OutputColumn, ...]:
     return prepared.compiled.analysis.columns
 
 
+def require_immediate(connection: Connection, stream: StreamTable) -> None:
+    """Whether a table that is maintained by changes can be in IMMEDIATE mode; raises why not."""
+    _require_compatible("IMMEDIATE", stream.requested_cdc_mode)
+    serving.require(connection, stream)
+    refused = requirements.refusal(connection, compile_bound(connection, stream).compiled)
+    if refused is not None:
+        raise refused
+
+
 def ask_for(connection: Connection, stream: StreamTable, cdc_mode: str | None, settings: Settings) -> None:
     """Changes the way of capture that a table asks for, None: that of the setting; the service moves its sources."""
     with connection.transaction():
@@ -218,6 +244,19 @@ def ask_for(connection: Connection, stream: StreamTable, cdc_mode: str | None, s
             }
             _require_decodable(connection, wanted, settings)
         record.set_cdc_mode(connection, stream.pgt_id, cdc_mode)
+
+
+def set_primary_key(connection: Connection, stream: StreamTable, columns: Sequence[str]) -> None:
+    """Gives the table another primary key, or takes it away; its rows are read, no query is."""
+    wait_for_refresh(connection, stream.pgt_id, str(stream))
+    ddl.announce_own(connection)
+    table_options.set_primary_key(connection, stream.pgt_relid, columns)
+
+
+def protect(connection: Connection, stream: StreamTable, *, protect: bool) -> None:
+    """Has writes by hand refused, or allowed."""
+    wait_for_refresh(connection, stream.pgt_id, str(stream))
+    table_options.set_protection(connection, stream.pgt_relid, protect=protect)
 
 
 def drop(connection: Connection, stream: StreamTable, *, cascade: bool) -> list[str]:
@@ -232,9 +271,11 @@ def _drop(connection: Connection, stream: StreamTable, *, cascade: bool, seen: s
     """Drops all but the capture of the sources; returns the names of the stream tables, and those sources. `seen`
     are those that are dropped, or about to be: a table is reached by every way to it, and a circle comes back."""
     wait_for_refresh(connection, stream.pgt_id, str(stream))
+    if not cascade:
+        require_none(connection, stream)
     seen.add(stream.pgt_id)
     dropped: list[str] = []
-    sources: set[int] = set()
+    sources = {stream.pgt_relid} if followers.of(connection, stream.pgt_id) else set[int]()
     for consumer in catalog.consumers_of(connection, stream.pgt_relid):
         if consumer.pgt_id in seen:
             continue
@@ -249,9 +290,19 @@ def _drop(connection: Connection, stream: StreamTable, *, cascade: bool, seen: s
         sources |= read
     sources |= {dependency.source_relid for dependency in catalog.dependencies(connection, stream.pgt_id)}
     record.unregister(connection, stream.pgt_id)
+    install.remove(connection, stream.pgt_id)
     state.drop(connection, stream.pgt_id)
     _drop_storage(connection, stream, cascade=cascade)
     return [*dropped, str(stream)], sources
+
+
+def _make_copies(connection: Connection, compiled: Compiled) -> bool:
+    """Makes the copies that sources without triggers are to be compared with; whether one was missing, so that the
+    query has to be compiled again, over it."""
+    if compiled.tree is None:
+        return False
+    made = [copies.ensure(connection, each.table) for each in compiled.analysis.sources if each.is_compared]
+    return any(made)
 
 
 def _compile(connection: Connection, query: str, who: Caller, refresh_mode: str) -> tuple[Compiled, RefreshMode]:
@@ -264,8 +315,6 @@ def _compile(connection: Connection, query: str, who: Caller, refresh_mode: str)
 
 
 def _require_mode(refresh_mode: str) -> None:
-    if refresh_mode == "IMMEDIATE":
-        raise Unsupported("IMMEDIATE refresh is not available yet", code="PT290", hint="use DIFFERENTIAL")
     if refresh_mode not in MODES:
         raise UsageError(
             f"there is no refresh mode {refresh_mode!r}", code="PT006", hint=f"use one of {', '.join(MODES)}"
@@ -277,9 +326,11 @@ def _with_mode(connection: Connection, compiled: Compiled, refresh_mode: str) ->
     if refresh_mode == "FULL":
         return compiled, RefreshMode(refresh_mode, "FULL", "refresh mode is FULL")
     refusal = compiled.refusal or _state_refusal(compiled) or _capture_refusal(connection, compiled)
+    if refusal is None and refresh_mode == "IMMEDIATE":
+        refusal = requirements.refusal(connection, compiled)
     if refusal is None:
-        return compiled, RefreshMode(refresh_mode, "DIFFERENTIAL", None)
-    if refresh_mode == "DIFFERENTIAL":
+        return compiled, RefreshMode(refresh_mode, "DIFFERENTIAL", BEFORE_IT if refresh_mode == "IMMEDIATE" else None)
+    if refresh_mode in {"DIFFERENTIAL", "IMMEDIATE"}:
         raise refusal
     return compiled.without_tree(), RefreshMode(refresh_mode, "FULL", str(refusal))
 
@@ -334,12 +385,18 @@ def _require_eligible(
 
 
 def _columns_used(compiled: Compiled) -> dict[Table, list[str]]:
-    return {source.table: [column.name for column in source.columns] for source in compiled.analysis.sources}
+    return {table: [column.name for column in source.columns] for table, source in compiled.followed.items()}
 
 
 def _require_decodable(connection: Connection, wanted: Mapping[Table, Collection[str]], settings: Settings) -> None:
-    """All sources but stream tables, which stay on triggers; where there is nothing but these, WAL cannot be."""
-    others = {table: columns for table, columns in wanted.items() if catalog.by_relation(connection, table.oid) is None}
+    """All sources but stream tables and copies, which stay on triggers; where there is nothing but these, WAL cannot
+    be."""
+    ours = copies.are_copies(connection, [table.oid for table in wanted])
+    others = {
+        table: columns
+        for table, columns in wanted.items()
+        if table.oid not in ours and catalog.by_relation(connection, table.oid) is None
+    }
     for table, columns in (others or wanted).items():
         eligibility.require(connection, table, columns, set_identity=settings.auto_replica_identity)
 
@@ -347,6 +404,8 @@ def _require_decodable(connection: Connection, wanted: Mapping[Table, Collection
 def _capture_refusal(connection: Connection, compiled: Compiled) -> Unsupported | None:
     """Why a source of the query cannot be captured, if one cannot."""
     for source in compiled.analysis.sources:
+        if source.is_compared:
+            continue
         try:
             triggers.require_capturable(connection, source.table, [column.name for column in source.columns])
         except Unsupported as refusal:
@@ -369,12 +428,22 @@ def _definition(connection: Connection, query: str, who: Caller, compiled: Compi
         settings=kept(who.settings),
         operator_tree=None if compiled.tree is None else tree_text(compiled.tree),
         delta_plan=None if compiled.tree is None else _delta_plan(compiled, compiled.tree),
+        delta_plans={} if compiled.tree is None else _delta_plans(compiled, compiled.tree),
     )
 
 
 def _delta_plan(compiled: Compiled, tree: Operator) -> str:
     """How the result changes when every source does, as `explain` shows it."""
-    return delta_text(differentiate(tree, frozenset(source.table.oid for source in compiled.analysis.sources)))
+    return delta_text(differentiate(tree, frozenset(table.oid for table in compiled.followed)))
+
+
+def _delta_plans(compiled: Compiled, tree: Operator) -> dict[str, str]:
+    """The same when one source alone does, and when only the time has moved; for `explain_delta`."""
+    changed = {str(table.oid): frozenset({table.oid}) for table in compiled.followed}
+    clock = frozenset(value.number for value in values_in(tree))
+    if clock:
+        changed["clock"] = clock
+    return {key: delta_text(differentiate(tree, numbers)) for key, numbers in changed.items()}
 
 
 def _build(connection: Connection, prepared: Prepared, mode: RefreshMode, settings: Settings) -> None:
@@ -428,10 +497,11 @@ def _table(connection: Connection, schema: str, name: str) -> Table:
     return Table(int(str(row[0])), schema, name)
 
 
-def _defining(connection: Connection) -> Caller:
+def _defining(connection: Connection, settings: Settings) -> Caller:
     """Who defines a table: by this path and these settings its query is read, now and later."""
     who = caller(connection)
-    return replace(who, settings=session_settings.settings_of(connection, who))
+    promised = {TRUSTING: "on"} if settings.trust_stable_functions else {}
+    return replace(who, settings=session_settings.settings_of(connection, who) | promised)
 
 
 def _drop_storage(connection: Connection, stream: StreamTable, *, cascade: bool) -> None:

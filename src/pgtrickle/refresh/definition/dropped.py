@@ -63,7 +63,7 @@ def _anything_to_do(connection: Connection) -> bool:
         "     AND (NOT p.is_there OR (t.pgt_schema, t.pgt_name) <> (p.pgt_schema, p.pgt_name)))"
         f" OR EXISTS ({catalog.UNUSED_SOURCES})"
         " FROM pg_catalog.pg_namespace AS n"
-        " WHERE n.nspname = 'pgtrickle' AND pg_has_role(n.nspowner, 'USAGE') AND pgtrickle.catalog_is_here()"
+        " WHERE n.nspname = 'pgtrickle' AND pg_has_role(n.nspowner, 'USAGE') AND pgtrickle_internal.catalog_is_here()"
     ).fetchone()
     return row is not None and bool(row[0])
 

@@ -23,7 +23,7 @@ _NOT_RECORDED = "before 0008"
 _BY_OTHERS = """
 SELECT pg_catalog.pg_describe_object(s.classid, s.objid, s.objsubid), u.pgt_id IS NULL,
        pg_catalog.pg_get_userbyid(s.owner), pg_catalog.pg_get_userbyid(c.relowner)
-FROM pgtrickle.object_shapes(%(classes)s::oid[], %(objects)s::oid[], %(parts)s::int[]) AS s
+FROM pgtrickle_internal.object_shapes(%(classes)s::oid[], %(objects)s::oid[], %(parts)s::int[]) AS s
 CROSS JOIN pg_catalog.pg_class AS c
 LEFT JOIN pgtrickle.pgt_used_objects AS u
   ON (u.pgt_id, u.classid, u.objid, u.objsubid) = (%(pgt_id)s, s.classid, s.objid, s.objsubid)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pgtrickle import failpoints
 from pgtrickle.apply import merge
 from pgtrickle.apply.storage import dropped
-from pgtrickle.capture import orphans, slot
+from pgtrickle.capture import copies, orphans, slot
 from pgtrickle.catalog import ddl, install, origin, serving
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import writer as record
@@ -84,6 +84,9 @@ def take_up(connection: Connection) -> tuple[str, ...]:
     removed = sum(_remove_stray(connection, oid) for oid in orphans.find(connection))
     if removed:
         done.append(f"what captured {removed} tables that are no sources here was removed")
+    strays = copies.remove_strays(connection)
+    if strays:
+        done.append(f"{strays} copies of compared sources that are no sources here were removed")
     done += [f"the publication {each} of another database was dropped" for each in origin.forget_decoders(connection)]
     install.mend(connection)
     return tuple(done)

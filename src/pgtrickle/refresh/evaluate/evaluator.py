@@ -12,6 +12,7 @@ from typing import Protocol
 from pgtrickle.db import Connection
 from pgtrickle.model import quote
 from pgtrickle.physical.flow import Flow, Merged, Read
+from pgtrickle.postgres.statements.state import StateTable
 from pgtrickle.postgres.wire import WEIGHT
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.window import Window
@@ -27,8 +28,16 @@ class Evaluator(Protocol):
         """SQL of the flow's rows, once they have landed. Equal rows are added up by whoever reads it, or, of many,
         before if `consolidate` asks for it."""
 
+    def fill(self, flow: Flow, kept: StateTable) -> None:
+        """Puts the groups of a flow, each of which it has once, into an empty state table of the refresh's
+        transaction."""
+
     def release(self) -> None:
         """No more flows will be asked for."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the history should say of how it was done."""
 
     def drop_staging(self) -> None:
         """Removes what has landed outside of the transaction."""

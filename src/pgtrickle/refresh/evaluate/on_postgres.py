@@ -13,14 +13,17 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from pgtrickle import tracing
 from pgtrickle.apply import staging_tables
 from pgtrickle.db import Connection, execute, scalar
 from pgtrickle.physical.flow import Flow, Merged, Read, uses
 from pgtrickle.physical.flow_sql import flow_sql, in_order
 from pgtrickle.physical.flow_text import Measured
 from pgtrickle.postgres.copy import pipe
+from pgtrickle.postgres.statements import state
 from pgtrickle.postgres.statements.script import Scratch
-from pgtrickle.postgres.wire import send_rows
+from pgtrickle.postgres.statements.state import StateTable
+from pgtrickle.postgres.wire import send_plain, send_rows
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.evaluate.evaluator import Leaves, columns_of
 from pgtrickle.refresh.window import Window
@@ -49,18 +52,43 @@ class OnPostgres:
     def release(self) -> None:
         self._kept.clear()
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return ()
+
     def drop_staging(self) -> None:
         """All lands inside of the transaction."""
 
+    def fill(self, flow: Flow, kept: StateTable) -> None:
+        source, target = self._source(flow), self.connections.writer
+        rows = state.of_groups(kept, flow_sql(flow, self._kept))
+        with tracing.span("land"):
+            if source is target:
+                execute(target, f"INSERT INTO {kept.name} {rows}")
+            else:
+                pipe(source, send_plain(rows, state.stored_columns(kept)), target, kept.name)
+
     def land(self, flow: Flow, *, consolidate: bool = False) -> str:
-        for each in in_order([flow], self._kept):
-            if self._stands_apart(each):
-                self._keep(each)
+        source = self._source(flow)
         self._landings += 1
         table = self.scratch.part(self._landings).table("land")
         staging_tables.create_landing(self.connections.writer, table, flow.columns)
-        self._fill(self.connections.writer, table, flow, self.connections.reader)
+        with tracing.span("land"):
+            self._fill(self.connections.writer, table, flow, source)
         return f"SELECT {columns_of(flow)} FROM {table}"
+
+    def _source(self, flow: Flow) -> Connection:
+        """Where a flow is evaluated that lands, after what it is made of."""
+        if isinstance(flow, Merged) and self._uses[flow] <= 1 and self.measured is None:
+            return self.connections.writer  # its rows are where they are to land
+        self._keep_apart(flow)
+        return self.connections.reader
+
+    def _keep_apart(self, flow: Flow) -> None:
+        """Puts what a flow is made of in tables, as far as it is needed there."""
+        for each in in_order([flow], self._kept):
+            if self._stands_apart(each):
+                self._keep(each)
 
     def _stands_apart(self, flow: Flow) -> bool:
         """Whether its rows go to a table of their own."""

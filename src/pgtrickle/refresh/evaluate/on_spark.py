@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pgtrickle import failpoints
+from pgtrickle import failpoints, tracing
 from pgtrickle.apply import staging_tables
-from pgtrickle.db import scalar, statement
+from pgtrickle.db import execute, scalar, statement
 from pgtrickle.errors import StateError
-from pgtrickle.physical.flow import Flow, Merged, Place, Read
+from pgtrickle.physical.flow import Flow, Merged, Place, Read, asked, is_native
+from pgtrickle.postgres.statements import state
 from pgtrickle.postgres.statements.script import Scratch
+from pgtrickle.postgres.statements.state import StateTable
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.evaluate.evaluator import Leaves, columns_of
 from pgtrickle.refresh.gather_facts import ctid_ranges
 from pgtrickle.refresh.window import Window
 from pgtrickle.spark.frames import Frames
+from pgtrickle.spark.java_errors import stopped_at
 from pgtrickle.spark.landing import to_staging
+from pgtrickle.spark.parallelism import fit, tasks_at_once
 from pgtrickle.spark.transport import read_sql
 from pgtrickle.spark.worker import Snapshot, arrow_schema
 
@@ -41,11 +45,14 @@ class OnSpark:
     _leaves: Leaves = field(init=False)
     _staging: list[str] = field(default_factory=list)
     _landings: int = 0
+    _stopped: str | None = None
+    """Why Spark could not evaluate what it was to: from then on PostgreSQL is asked."""
 
     def __post_init__(self) -> None:
-        ranges = partial(ctid_ranges, self.connections.reader, parts=self._parallelism())
         self._leaves = Leaves(self.connections, self.window)
-        self._frames = Frames(self.session, self.snapshot, self._late(), self.small, self._read_here, ranges)
+        if not self.small:
+            fit(self.session)
+        self._frames = Frames(self.session, self.snapshot, self._late(), self.small, self._read_here, self._ranges)
 
     def expect(self, flows: Sequence[Flow]) -> None:
         self._frames.expect(flows)
@@ -53,9 +60,27 @@ class OnSpark:
     def release(self) -> None:
         self._frames.release()
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return () if self._stopped is None else (f"evaluated by PostgreSQL, not by Spark: {self._stopped}",)
+
     def land(self, flow: Flow, *, consolidate: bool = False) -> str:
+        if not is_native(flow) or self._stopped is not None:
+            return self._land(asked(flow), consolidate=consolidate)
+        try:
+            return self._land(flow, consolidate=consolidate)
+        except PySparkException as error:
+            self._stopped = stopped_at(error)
+            if self._stopped is None:
+                raise
+        return self._land(asked(flow), consolidate=consolidate)
+
+    def _land(self, flow: Flow, *, consolidate: bool) -> str:
         self._landings += 1
         return self._land_small(flow) if self.small else self._land_staged(flow, consolidate=consolidate)
+
+    def fill(self, flow: Flow, kept: StateTable) -> None:
+        execute(self.connections.writer, f"INSERT INTO {kept.name} {state.of_groups(kept, self.land(flow))}")
 
     def drop_staging(self) -> None:
         for table in self._staging:
@@ -66,7 +91,8 @@ class OnSpark:
         rows = self._frames.rows(flow)
         failpoints.reach("spark-done")
         table = self.scratch.part(self._landings).table("land")
-        staging_tables.land_arrow(self.connections.writer, table, flow.columns, rows)
+        with tracing.span("land"):
+            staging_tables.land_arrow(self.connections.writer, table, flow.columns, rows)
         failpoints.reach("landed")
         return f"SELECT {columns_of(flow)} FROM {table}"
 
@@ -75,7 +101,8 @@ class OnSpark:
         self._staging.append(table)
         failpoints.reach("staging-created")
         frame = self._frames.consolidated(flow) if consolidate else self._frames.frame(flow)
-        landed = to_staging(frame, self.snapshot.dsn, table)
+        with tracing.span("land"):  # Spark evaluates as it lands
+            landed = to_staging(frame, self._frames.server, table)
         failpoints.reach("staged")
         counted = f"FROM {table} WHERE attempt = ANY ('{{{', '.join(map(str, landed.attempts))}}}'::bigint[])"
         if scalar(self.connections.writer, f"SELECT count(*) {counted}") != landed.rows:
@@ -87,10 +114,11 @@ class OnSpark:
         """Where tasks read what came after the snapshot."""
         if not any(span.place is Place.LATE for span in self.window.spans.values()):
             return None
-        return Snapshot.export(self.snapshot.dsn, self.connections.late, self.snapshot.settings)
+        return Snapshot.export(self.snapshot.server, self.connections.late, self.snapshot.settings)
 
-    def _parallelism(self) -> int:
-        return 2 * int(self.session.conf.get("spark.sql.shuffle.partitions") or 1)
+    def _ranges(self, table: str) -> list[str]:
+        """Two for each task that runs at once: they are not all of one length."""
+        return ctid_ranges(self.connections.reader, table, 2 * tasks_at_once(self.session))
 
     def _read_here(self, flow: Read | Merged) -> pa.Table:
         """A leaf's rows, read by the driver."""

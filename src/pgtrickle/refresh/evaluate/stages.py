@@ -9,11 +9,15 @@ that need the new one read what it will be (`_from_below`).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
+from pgtrickle import tracing
+from pgtrickle.apply.indexes import made_after
 from pgtrickle.apply.run import run
-from pgtrickle.db import Connection, execute
+from pgtrickle.db import Connection, execute, scalar
 from pgtrickle.physical.flow import (
+    Flow,
     KeepFirst,
     KeepRecursion,
     LandAggregate,
@@ -30,7 +34,7 @@ from pgtrickle.postgres.row_image import by_image
 from pgtrickle.postgres.statements import first_rows, recursion, state, window_rows
 from pgtrickle.postgres.statements.first_rows import FirstRows
 from pgtrickle.postgres.statements.recursion import RecursiveRows
-from pgtrickle.postgres.statements.script import Scratch
+from pgtrickle.postgres.statements.script import Scratch, Script
 from pgtrickle.postgres.statements.state import StateMerge, StateTable
 from pgtrickle.postgres.statements.window_rows import WindowRows
 from pgtrickle.postgres.weighted import run_steps
@@ -47,7 +51,7 @@ class StageRunner:
     all have weight one and replace what is there.
 
     `late`: sources that have changes after the snapshot; `copies`: what stands for those that a full refresh reads
-    as they are after it.
+    as they are after it. `many_rows`: so many may be kept that indexes are better made afterwards.
     """
 
     prepared: Prepared
@@ -59,6 +63,7 @@ class StageRunner:
     most_rounds: int
     late: frozenset[int] = frozenset()
     copies: Mapping[int, str] = field(default_factory=dict)
+    many_rows: bool = False
     _late: dict[Scan, str] = field(default_factory=dict)
     _copied: set[Scan] = field(default_factory=set)
     _changed: dict[Scan, str] = field(default_factory=dict)
@@ -85,37 +90,74 @@ class StageRunner:
     def stage(self, stage: Stage) -> str | None:
         """Runs one stage; returns SQL of the result's rows, if it is the last."""
         match stage:
-            case LandAggregate(number=number, input=flow, steps=steps):
-                self._merge(number, run_steps(self.evaluator.land(flow), steps))
+            case LandAggregate(number=number, input=flow, steps=steps, careful=careful, grouped=grouped):
+                if grouped:
+                    self._fill(number, flow)
+                else:
+                    landed = run_steps(self._land(flow), steps)
+                    with tracing.span("merge"):
+                        self._merge(number, landed)
+                if careful is not None and self._is_unusual(number):
+                    self.stage(careful)
             case LandWindow(number=number, input=flow, steps=steps):
-                self._recompute_partitions(number, run_steps(self.evaluator.land(flow), steps))
+                landed = run_steps(self._land(flow), steps)
+                with tracing.span("merge"):
+                    self._recompute_partitions(number, landed)
             case KeepFirst(number=number, top=top):
-                self._keep_first(number, top)
+                with tracing.span("merge"):
+                    self._keep_first(number, top)
             case KeepRecursion(number=number, changed=changed):
-                self._keep_recursion(number, changed)
+                with tracing.span("merge"):
+                    self._keep_recursion(number, changed)
             case LandResult(input=flow, steps=steps):
-                return run_steps(self.evaluator.land(flow, consolidate=not self.whole), steps)
+                return run_steps(self._land(flow, consolidate=not self.whole), steps)
             case ReadResult(sql=sql):
                 return sql
         return None
 
+    def _land(self, flow: Flow, *, consolidate: bool = False) -> str:
+        with tracing.span("evaluate"):
+            return self.evaluator.land(flow, consolidate=consolidate)
+
     def drop_staging(self) -> None:
         self.evaluator.drop_staging()
+
+    def _fill(self, number: int, flow: Flow) -> None:
+        """The state of groups that come whole: they go there as they are."""
+        kept, writer = self.prepared.states[number], self.connections.writer
+        assert isinstance(kept, StateTable)
+        execute(writer, f"TRUNCATE {kept.name}")
+        with self._indexed_after(kept.name), tracing.span("evaluate"):
+            self.evaluator.fill(flow, kept)
+        execute(writer, f"ANALYZE {kept.name}")
 
     def _merge(self, number: int, landed: str) -> None:
         kept = self.prepared.states[number]
         assert isinstance(kept, StateTable)
         if self.whole:
-            run(self.connections.writer, state.rebuild(kept, landed))
+            self._rebuild(kept.name, state.rebuild(kept, landed))
         else:
             below = self._from_below(kept.aggregate)
             self._keep(number, state.merge(kept, self.scratch.part(number), landed, below, self._after_window))
+
+    def _rebuild(self, table: str, script: Script) -> None:
+        with self._indexed_after(table):
+            run(self.connections.writer, script)
+
+    def _indexed_after(self, table: str) -> AbstractContextManager[None]:
+        return made_after(self.connections.writer, table) if self.many_rows else nullcontext()
+
+    def _is_unusual(self, number: int) -> bool:
+        """Whether the state that was built has numbers that are not finite."""
+        kept = self.prepared.states[number]
+        assert isinstance(kept, StateTable)
+        return bool(scalar(self.connections.writer, f"SELECT {state.is_unusual(kept)}"))
 
     def _recompute_partitions(self, number: int, landed: str) -> None:
         kept = self.prepared.states[number]
         assert isinstance(kept, WindowRows)
         if self.whole:
-            run(self.connections.writer, window_rows.rebuild(kept, landed))
+            self._rebuild(kept.name, window_rows.rebuild(kept, landed))
         else:
             self._keep(number, window_rows.merge(kept, self.scratch.part(number), landed))
 

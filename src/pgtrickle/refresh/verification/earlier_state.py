@@ -22,20 +22,25 @@ from pgtrickle.refresh.window import Window, copied
 
 def as_they_were(reader: Connection, analysis: Analysis, window: Window, changed: Collection[int]) -> sql.Composable:
     """A temporary view of the query over its sources as they were; NotCopied if there can be none. `changed` are the
-    sources that have changes in the window."""
-    sources = [source for source in analysis.sources if source.table.oid in changed]
-    if len(sources) < len(changed):
+    sources that have changes in the window. What is compared was what its copy was."""
+    if not {source.followed.oid for source in analysis.sources} >= set(changed):
         raise NotCopied("the query no longer reads what it read")
-    copies = {source.table: _copy(reader, analysis, source, window) for source in sources}
+    copies = {
+        source.table: _copy(reader, analysis, source, window, changed)
+        for source in analysis.sources
+        if source.followed.oid in changed or source.copy is not None
+    }
     view = over_copies(reader, analysis, copies)
     return statement(view)
 
 
-def _copy(reader: Connection, analysis: Analysis, source: SourceRelation, window: Window) -> str:
+def _copy(
+    reader: Connection, analysis: Analysis, source: SourceRelation, window: Window, changed: Collection[int]
+) -> str:
     """A temporary table with the columns that the query uses, and the rows as they were."""
     name = f"pgt_copy_{uuid4().hex[:12]}"
     copy = sql.Identifier("pg_temp", name)
-    table = sql.Identifier(source.table.schema, source.table.name)
+    table = sql.Identifier(source.followed.schema, source.followed.name)
     columns = [sql.Identifier(column.name) for column in source.columns]
     numbered = [sql.Identifier(f"c{place}") for place in range(len(columns))]
     reader.execute(
@@ -47,7 +52,9 @@ def _copy(reader: Connection, analysis: Analysis, source: SourceRelation, window
         sql.SQL("INSERT INTO {copy}{targets} {rows}").format(
             copy=copy,
             targets=sql.SQL("({})").format(sql.SQL(", ").join(columns)) if columns else sql.SQL(""),
-            rows=_rows_before(table, columns, numbered, _changes(reader, source, window)),
+            rows=_rows_before(table, columns, numbered, _changes(reader, source, window))
+            if source.followed.oid in changed
+            else sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(columns), table),
         )
     )
     for key in _keys(reader, analysis, source):
@@ -58,8 +65,8 @@ def _copy(reader: Connection, analysis: Analysis, source: SourceRelation, window
 
 def _changes(reader: Connection, source: SourceRelation, window: Window) -> sql.Composable:
     outputs = [(column.name, f"c{place}") for place, column in enumerate(source.columns)]
-    changes = window.changes_sql(source.table.oid, outputs)
-    place = window.spans[source.table.oid].place
+    changes = window.changes_sql(source.followed.oid, outputs)
+    place = window.spans[source.followed.oid].place
     if place is not Place.SNAPSHOT:
         changes = f"SELECT * FROM {copied(window.connection(place), changes, reader)}"
     return statement(changes)

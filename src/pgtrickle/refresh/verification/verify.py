@@ -170,15 +170,27 @@ def _at_its_snapshot(
     with _transaction(connections, stream), _window(connections, stream, patience_s) as window:
         reader.execute("SELECT set_config('statement_timeout', %s, true)", (f"{round(timeout_s * 1000)}ms",))
         changed = _changed(connections, stream, window)
-        if not changed:
-            found = _evaluated(reader, stream, meant, share)
-            return _with_ties(connections, stream, window, changed, found)
-        analysis = analyze(reader, meant.text, search_path=meant.search_path, settings=stream.settings)
-        try:
-            view = as_they_were(reader, analysis, window, changed)
-        except NotCopied as problem:
-            raise _UnknownThen(str(problem)) from problem
-        return _with_ties(connections, stream, window, changed, compare(reader, stream, view, share))
+        found = _evaluated_then(reader, stream, meant, window, changed, share)
+        return _with_ties(connections, stream, window, changed, found)
+
+
+def _evaluated_then(
+    reader: Connection,
+    stream: StreamTable,
+    meant: Bound,
+    window: Window,
+    changed: frozenset[int],
+    share: Share | None = None,
+) -> Differences:
+    """Against the query over its sources as they were, if they have changed or are followed by copies."""
+    if not changed and not any(source.copy for source in meant.compiled.analysis.sources):
+        return _evaluated(reader, stream, meant, share)
+    analysis = analyze(reader, meant.text, search_path=meant.search_path, settings=stream.settings)
+    try:
+        view = as_they_were(reader, analysis, window, changed)
+    except NotCopied as problem:
+        raise _UnknownThen(str(problem)) from problem
+    return compare(reader, stream, view, share)
 
 
 def _with_ties(
@@ -207,7 +219,8 @@ def _after_refresh(
             except _UnknownThen:
                 settled = False
             if settled:
-                return _answer(stream, _evaluated(connections.reader, stream, meant), AFTER_REFRESH)
+                found = _evaluated_then(connections.reader, stream, meant, window, frozenset())
+                return _answer(stream, found, AFTER_REFRESH)
     raise _incomparable(stream, f"{reason}, and its sources keep changing")
 
 
@@ -267,7 +280,8 @@ def _window(connections: Connections, stream: StreamTable, patience_s: float | N
     reader = connections.reader
     row = reader.execute(
         "SELECT frontier::text, coalesce(upstream_frontier, frontier)::text, pg_current_snapshot()::text,"
-        " ARRAY(SELECT d.source_relid::bigint FROM pgtrickle.pgt_dependencies AS d WHERE d.pgt_id = t.pgt_id),"
+        " ARRAY(SELECT d.source_relid::bigint FROM pgtrickle.pgt_dependencies AS d WHERE d.pgt_id = t.pgt_id"
+        "   AND t.effective_mode <> 'IMMEDIATE'),"  # to which nothing has happened that it does not have
         " ARRAY(SELECT d.source_relid::bigint FROM pgtrickle.pgt_dependencies AS d JOIN pgtrickle.pgt_stream_tables"
         "   AS u ON u.pgt_relid = d.source_relid WHERE d.pgt_id = t.pgt_id)"
         " FROM pgtrickle.pgt_stream_tables AS t WHERE pgt_id = %s",
