@@ -65,16 +65,17 @@ def _register(connection: Connection, stream: StreamTable, name: str, columns: S
         ) from error
 
 
-def latest(connection: Connection, followed: Followed, since: str | None) -> str:
-    """The snapshot up to which there is something new since that one, or since what the follower has told; the same
-    again if there is nothing."""
+def latest(connection: Connection, followed: Followed, since: str | None, until: str | None = None) -> str:
+    """The snapshot up to which there is something new since that one, or since what the follower has told, `until` or
+    now; the same again if there is nothing."""
     known = since or followers.seen(connection, followed.follower_id, followed.name)
     _require_kept(connection, followed, known)
     row = connection.execute(
         statement(
             f"SELECT EXISTS (SELECT FROM {SCHEMA}.{buffer.buffer_name(followed.relid)}"
-            f" WHERE {in_window(known, None, None)}), pg_current_snapshot()::text"
-        )
+            f" WHERE {in_window(known, until, None)}), coalesce(%s, pg_current_snapshot()::text)"
+        ),
+        [until],
     ).fetchone()
     assert row is not None
     return str(row[1]) if row[0] else known

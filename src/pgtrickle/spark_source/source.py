@@ -7,6 +7,7 @@ follower's row in the catalog: an offset is a snapshot, and what is read between
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, cast
@@ -173,6 +174,11 @@ class ChangeReader(DataSourceStreamReader):
         self.options = options
         self._connection: db.Connection | None = None
         self._last = ""
+        self._end: str | None = None
+        """The snapshot that a stream with the trigger `availableNow` ends at."""
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._end = str(db.scalar(self._session(), "SELECT pg_current_snapshot()"))
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - these are Spark's names
         return dict(_BEGINNING)
@@ -181,11 +187,12 @@ class ChangeReader(DataSourceStreamReader):
         """Before PySpark 4.2 it is not said where a batch starts."""
         if start is not None and start["snapshot"]:
             followed = self._known(start)
-            self._last = follow.latest(self._session(), followed, start["snapshot"])
+            self._last = follow.latest(self._session(), followed, start["snapshot"], self._end)
         else:
             followed = self._registered()
             if start is not None or not self._last:
                 self._last = str(db.scalar(self._session(), "SELECT pg_current_snapshot()"))
+                self._end = self._end and self._last  # changes are captured from here on, not before
             else:
                 self._last = follow.latest(self._session(), followed, self._last)
         return {"follower": followed.follower_id, "snapshot": self._last}
@@ -250,6 +257,12 @@ class ChangeReader(DataSourceStreamReader):
     def _name(self) -> str:
         assert self.options.follower is not None, "the source asks for it"
         return self.options.follower
+
+
+with contextlib.suppress(ImportError):  # before PySpark 4.2, `availableNow` is one batch, or one that was left
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+
+    SupportsTriggerAvailableNow.register(ChangeReader)
 
 
 def _session(dsn: str) -> db.Connection:
