@@ -79,7 +79,7 @@ def test_attach_waits_for_a_writer_and_lets_others_through(
     assert not done.is_set()
     assert longest < 10  # else it would wait for the long one, which ends below
     other.commit()
-    thread.join(20)
+    thread.join(60)
     assert done.is_set()
     ledger = Ledger(conn, t, ["id", "a"])
     ledger.reset()

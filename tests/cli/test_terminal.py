@@ -38,7 +38,7 @@ def on_terminal(command: list[str], dsn: str, typed: bytes = b"", columns: int =
         elif process.poll() is not None:
             break
     os.close(ours)
-    return process.wait(timeout=10), shown.decode()
+    return process.wait(timeout=60), shown.decode()
 
 
 def test_work_over_a_second_shows_its_phase_on_a_terminal_only(shop: str) -> None:
@@ -97,7 +97,7 @@ def test_status_is_watched_until_it_is_interrupted(call: Call, shop: str) -> Non
         while '"7m"' not in seen[-1]:
             seen.append(next(line for line in running.stdout if '"schedule"' in line))
         running.send_signal(signal.SIGINT)
-        _, errors = running.communicate(timeout=20)
+        _, errors = running.communicate(timeout=60)
     assert '"5m"' in seen[0]
     assert (running.returncode, errors) == (0, "")
     shown = watched_on_terminal([*PROGRAM, "status", "--watch", "--every", "0.2"], shop)
@@ -117,7 +117,7 @@ def watched_on_terminal(command: list[str], dsn: str) -> str:
         if select.select([ours], [], [], 0.2)[0]:
             shown += os.read(ours, 65536)
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=20) == 0
+    assert process.wait(timeout=60) == 0
     os.close(ours)
     return shown.decode()
 

@@ -81,7 +81,7 @@ class Place:
             listener.execute("LISTEN pg_trickle_alert")
             yield found
             self.run("NOTIFY pg_trickle_alert, '{}'")  # all that was told before it has arrived when it has
-            for notice in listener.notifies(timeout=20):
+            for notice in listener.notifies(timeout=60):
                 if notice.payload == "{}":
                     return
                 found.append(json.loads(notice.payload))

@@ -64,7 +64,7 @@ def test_two_writers_on_both_sides_of_a_join(pair: Told, query: str, level: Isol
         thread.start()
         time.sleep(0.2)
         left.commit()
-        thread.join(20)
+        thread.join(60)
         assert len(outcome) == 1
         if outcome[0] is not None:
             assert isinstance(outcome[0], AGAIN)

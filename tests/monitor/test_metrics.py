@@ -27,7 +27,7 @@ def free_port() -> int:
 
 
 def scrape(port: int) -> dict[tuple[str, frozenset[str]], float]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         text = answer.read().decode()
     return {
         (sample.name, frozenset(value for label, value in sample.labels.items() if label != "database")): sample.value
@@ -38,7 +38,7 @@ def scrape(port: int) -> dict[tuple[str, frozenset[str]], float]:
 
 def answer(port: int, path: str) -> int:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as found:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as found:
             return int(found.status)
     except urllib.error.HTTPError as refused:
         return refused.code

@@ -66,7 +66,7 @@ def test_a_refresher_says_what_it_is_at() -> None:
     assert at_work.busy is not None
     assert (at_work.name, at_work.busy.what) == ("refresh-1", "(7, 8)")
     go_on.set()
-    caller.join(10)
+    caller.join(60)
     (idle,) = crew.loops(str)
     assert idle.busy is None
     crew.close()
@@ -117,7 +117,7 @@ def serving(dsn: str) -> Iterator[Controls]:
         yield controls
     finally:
         controls.stop.set()
-        thread.join(20)
+        thread.join(60)
     assert not thread.is_alive()
 
 
@@ -127,7 +127,7 @@ def loops(conn: Connection) -> dict[str, tuple[float, bool]]:
 
 
 def until(holds: Callable[[], bool], told: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline, told()
         time.sleep(0.1)
@@ -214,7 +214,7 @@ def test_a_refresh_that_waits_for_a_lock_is_told_sooner(leader: Connection, dsn:
         found = "SELECT severity || ' ' || detail FROM pgtrickle.health_check() WHERE check_name = 'loops'"
         assert "WARN" in (text := str(db.scalar(leader, found)))
         assert "a.b; it waits for a lock" in text
-    thread.join(10)
+    thread.join(60)
 
 
 @pytest.fixture(scope="module")
@@ -239,4 +239,4 @@ def test_a_round_that_pauses_after_failures_is_not_stuck() -> None:
     rounds = LoopThread("failing", fail, Settings(scheduler_interval_ms=10))
     until(lambda: rounds.loop(Activity()).interval_s >= 0.5, lambda: rounds.loop(Activity()))
     rounds.stop()
-    assert rounds.join(5)
+    assert rounds.join(60)

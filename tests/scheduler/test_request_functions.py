@@ -202,7 +202,7 @@ def test_a_request_is_part_of_its_transaction_and_wakes_the_service(world: World
         with ann.transaction(force_rollback=True):
             value(ann, f"{CREATE}('lost', 'SELECT id FROM orders')")
         number = value(ann, f"{CREATE}('totals', 'SELECT id FROM orders', refresh_mode => 'full', cdc_mode => 'AUTO')")
-        (notice,) = list(service.notifies(timeout=10, stop_after=1))
+        (notice,) = list(service.notifies(timeout=60, stop_after=1))
         assert notice.payload == f"request {number}"
         row = service.execute(
             "SELECT kind, args, requested_by, search_path, state FROM pgtrickle.pgt_requests"

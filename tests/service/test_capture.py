@@ -103,7 +103,7 @@ def test_a_source_moves_to_the_wal_by_itself_under_writes(database: str, tmp_pat
             await_mode(made, "WAL", service)
             before = len(made.buffered("W"))
             until(lambda: len(made.buffered("W")) > before + 20, "nothing is decoded")
-            notices = [(each.channel, json.loads(each.payload)) for each in listener.notifies(timeout=5, stop_after=4)]
+            notices = [(each.channel, json.loads(each.payload)) for each in listener.notifies(timeout=60, stop_after=4)]
         with running(database, tmp_path):
             made.await_decoder()
         assert made.counted() == made.content()
@@ -320,12 +320,12 @@ def test_alerts_are_raised_once(made: World, tmp_path: Path) -> None:
             with psycopg.connect(made.dsn) as other:
                 other.execute("INSERT INTO t SELECT g, g FROM generate_series(1, 30000) AS g")
                 other.execute("SELECT pg_logical_emit_message(true, 'test', 'flushes')")
-            told = [json.loads(each.payload) for each in listener.notifies(timeout=10, stop_after=1)]
+            told = [json.loads(each.payload) for each in listener.notifies(timeout=60, stop_after=1)]
             assert not list(listener.notifies(timeout=1))  # some rounds later
         assert [each["event"] for each in told] == ["slot_lag_warning"]
         assert told[0]["lag_bytes"] > told[0]["threshold_bytes"] == 1 << 20
         made.await_decoder()
-        for notice in listener.notifies(timeout=10):
+        for notice in listener.notifies(timeout=60):
             alert = json.loads(notice.payload)
             if alert["event"] != "slot_lag_warning":  # again: what the decoder writes is WAL too
                 break

@@ -296,7 +296,7 @@ def modes(conn: db.Connection) -> set[str]:
 
 def test_a_wrong_start_is_told_and_ends(database18: str) -> None:
     def start(dsn: str) -> tuple[int, str]:
-        done = subprocess.run([PROGRAM, "--dsn", dsn, "run"], capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run([PROGRAM, "--dsn", dsn, "run"], capture_output=True, text=True, timeout=120, check=False)
         return done.returncode, done.stderr
 
     code, said = start("postgresql://someone:secret@127.0.0.1:1/nothing")

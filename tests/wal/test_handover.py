@@ -38,7 +38,7 @@ def test_there_and_back(made: World) -> None:
         assert made.mode() == "TRIGGER"
         conn.execute("INSERT INTO t VALUES (4, 4)")
         assert (made.buffered("T"), in_slot(made)) == (["I", "I", "I"], ["I", "I"])
-        notices = [(each.channel, json.loads(each.payload)) for each in listener.notifies(timeout=5, stop_after=6)]
+        notices = [(each.channel, json.loads(each.payload)) for each in listener.notifies(timeout=60, stop_after=6)]
     steps = [("TRIGGER", "TRANSITIONING"), ("TRANSITIONING", "WAL"), ("WAL", "TRIGGER")]
     for channel in ("pg_trickle_cdc_transition", "pg_trickle_alert"):
         told = [payload for each, payload in notices if each == channel]
@@ -291,7 +291,7 @@ def test_lost_changes_are_said_and_computed_anew(made18: World) -> None:
     with db.open_session(made18.dsn) as listener:
         listener.execute("LISTEN pg_trickle_alert")
         handover.back_lossy(made18.conn, made18.oid, "the replication slot was dropped")
-        events = [json.loads(each.payload)["event"] for each in listener.notifies(timeout=5, stop_after=2)]
+        events = [json.loads(each.payload)["event"] for each in listener.notifies(timeout=60, stop_after=2)]
     assert sorted(events) == ["cdc_fallback", "reinitialize_needed"]
     assert made18.history()[-1] == ("WAL", "TRIGGER", "the replication slot was dropped")
     assert made18.pending() == change_window.Pending(1, truncated=True, captured=True)

@@ -30,7 +30,7 @@ class Writers:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         for each in self._threads:
-            each.join(20)
+            each.join(60)
         assert not any(each.is_alive() for each in self._threads)
         assert self._failures == []
 

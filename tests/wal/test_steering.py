@@ -92,7 +92,7 @@ def test_a_reason_too_long_for_a_notice_is_cut_there_only(made: World) -> None:
     to_wal(made)
     handover.back_lossy(conn, made.oid, "\N{GRINNING FACE}" * 9000)
     assert made.mode() == "TRIGGER"
-    assert len(list(conn.notifies(timeout=5, stop_after=9))) == 9
+    assert len(list(conn.notifies(timeout=60, stop_after=9))) == 9
 
 
 def test_wal_held_back_by_an_open_transaction_is_backpressure(made: World) -> None:

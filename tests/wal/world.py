@@ -148,7 +148,7 @@ def decoding(made: World) -> Iterator[None]:
         yield
     finally:
         stop.set()
-        thread.join(20)
+        thread.join(60)
     assert not thread.is_alive()
     if failures:
         raise failures[0]
