@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from pgtrickle import db
+from pgtrickle.api import Trickle
 from pgtrickle.errors import Error, IgnoredSetting
 from tests.immediate.telling import Told
 
@@ -228,3 +229,49 @@ def test_the_wal_of_the_setting_has_no_effect(tables: Told) -> None:
     tables.connection.add_notice_handler(lambda notice: told.append(notice.message_primary or ""))
     tables.run("SELECT pgtrickle_internal.check_options('1m', 'immediate', NULL, NULL, NULL)")
     assert ["no effect" in each for each in told] == [True]
+
+
+def test_changes_that_a_skipped_refresh_left(story18: Told) -> None:
+    """Somebody else refreshes the table for long: it is not taken into the mode without its last changes."""
+    story18.run(
+        "CREATE TABLE src (id int PRIMARY KEY, g int)", "INSERT INTO src SELECT i, i % 3 FROM generate_series(1, 10) i"
+    )
+    story18.create("sums", "SELECT g, count(*) AS n FROM src GROUP BY g", mode="DIFFERENTIAL")
+    story18.run("INSERT INTO src VALUES (100, 7)")
+    with db.open_session(story18.dsn) as other:
+        other.execute("BEGIN; SELECT FROM pgtrickle.pgt_refresh_locks FOR UPDATE")
+        soon = threading.Timer(1.5, other.rollback)
+        soon.start()
+        story18.trickle.alter_stream_table("sums", refresh_mode="IMMEDIATE")
+        soon.join()
+    assert story18.stream("sums").effective_mode == "IMMEDIATE"
+    story18.right()
+    story18.write("DELETE FROM src WHERE id = 100", "INSERT INTO src VALUES (101, 7)")
+
+
+def test_writers_that_come_to_take_finer_turns(story18: Told) -> None:
+    """They would not meet those that take them as before: the table is defined again, with the writers locked out."""
+    story18.run(
+        "CREATE TABLE src (id int PRIMARY KEY, g int)", "INSERT INTO src SELECT i, i % 3 FROM generate_series(1, 10) i"
+    )
+    name = str(story18.rows("SELECT current_database()")[0][0])
+    story18.run(f"ALTER DATABASE {name} SET pg_trickle.user_triggers = 'on'")
+    with Trickle(story18.dsn) as before:
+        before._refresher.without_spark = True
+        before.create_stream_table("sums", "SELECT g, count(*) AS n FROM src GROUP BY g", refresh_mode="IMMEDIATE")
+    story18.queries["sums"] = "SELECT g, count(*) AS n FROM src GROUP BY g"
+    assert story18.rows("SELECT count(*) FROM pgtrickle_state.i_1_turn") == [(1,)]
+    story18.run(f"ALTER DATABASE {name} RESET pg_trickle.user_triggers")
+    story18.trickle.refresh_stream_table("sums")
+    assert story18.stream("sums").effective_mode == "IMMEDIATE"
+    story18.write(*(f"INSERT INTO src VALUES ({200 + each}, {each})" for each in range(5)))
+
+
+def test_literals_in_a_session_that_reads_them_in_another_way(story18: Told) -> None:
+    story18.run("CREATE TABLE src (id int PRIMARY KEY, s text)")
+    story18.create("marked", r"SELECT id, s || '\' AS z FROM src WHERE s <> '\'")
+    with db.open_session(story18.dsn) as writer:
+        writer.execute("SET standard_conforming_strings = off")
+        writer.execute("INSERT INTO src VALUES (1, 'a'), (2, chr(92)), (3, NULL)")
+        writer.execute("UPDATE src SET s = s || chr(92)")
+    story18.right()

@@ -78,6 +78,18 @@ def test_a_trigger_on_the_stream_table_that_writes_to_its_sources(story: Told) -
     assert "ab" in str(error)
 
 
+def test_a_trigger_that_writes_to_a_source_before_its_row_is_there(story: Told) -> None:
+    """Also where rows have no key, so that one statement might do all."""
+    story.run("CREATE TABLE src (id int PRIMARY KEY, g int)", "INSERT INTO src VALUES (1, 1), (2, 2)")
+    story.create("counts", "SELECT count(*) AS n FROM src GROUP BY g")
+    story.run(
+        "CREATE FUNCTION again() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        "  INSERT INTO public.src VALUES (501, 9) ON CONFLICT DO NOTHING; RETURN NEW; END $$",
+        "CREATE TRIGGER again BEFORE INSERT ON counts FOR EACH ROW EXECUTE FUNCTION again()",
+    )
+    assert story.fails(psycopg.Error, "INSERT INTO src VALUES (500, 9)").sqlstate == "PT703"
+
+
 def _parted(story: Told) -> None:
     story.run(
         "CREATE TABLE p (id int, k int, v int) PARTITION BY RANGE (k)",

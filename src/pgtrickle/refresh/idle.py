@@ -36,7 +36,9 @@ NOTHING: Final = "no changes since the last refresh"
 
 
 def may_be_idle(stream: StreamTable) -> bool:
-    """Whether changes alone decide what its refresh does."""
+    """Whether changes alone decide what its refresh does. One that is to be in IMMEDIATE mode is taken there by it."""
+    if stream.refresh_mode == "IMMEDIATE":
+        return False
     incremental = stream.effective_mode == "DIFFERENTIAL" and stream.is_populated and not stream.needs_reinit
     return incremental and stream.status == "ACTIVE" and stream.last_error is None
 

@@ -191,7 +191,8 @@ class TableRefresh(RefreshRecord):
         if anew is not None:  # it is computed from scratch as others are, and then taken back
             raise Stop(Redefine({self.pgt_id: anew}))
         with fenced(aside, self.owner.fence):
-            install.renew(aside, stream, prepared, self.owner.settings)
+            if not install.renew(aside, stream, prepared, self.owner.settings):
+                raise Stop(Redefine({self.pgt_id: "its writers take turns in another way by now"}))
         self.decision = decision = Decision(Action.NO_DATA, KEPT_BY_WRITERS)
         recorder = self.connections.aside if self.group is None else self.connections.writer
         return self.nothing(recorder, decision, Window(moment.snapshot, self.connections, {}), moment)

@@ -15,6 +15,7 @@ from pgtrickle.refresh import loop
 from pgtrickle.refresh import tick as ticks
 from pgtrickle.refresh.circle.circle_refresh import CircleAttempt
 from pgtrickle.refresh.connections import Connections
+from pgtrickle.refresh.decide import Action
 from pgtrickle.refresh.group.group_refresh import GroupAttempt, GroupMember
 from pgtrickle.refresh.group.members import sources_of
 from pgtrickle.refresh.immediate import switch
@@ -71,8 +72,8 @@ def refresh_group(
 
 def _take_into_immediate(refresher: Refresher, results: Results) -> None:
     """Those of the tables that are to be kept in IMMEDIATE mode, and are up to date now."""
-    for pgt_id in results:
-        if switch.is_due(catalog.by_id(refresher.connections().aside, pgt_id)):
+    for pgt_id, result in results.items():
+        if result.action is not Action.SKIP and switch.is_due(catalog.by_id(refresher.connections().aside, pgt_id)):
             switch.into(refresher, pgt_id, partial(_refresh_alone, refresher, pgt_id))
 
 

@@ -12,7 +12,7 @@ BEGIN
         RETURN NULL;
     END IF;
     GET DIAGNOSTICS stack = PG_CONTEXT;
-    IF stack ~ '(?n)^[^"\n]*\mpgtrickle_state\."?i_[0-9]+_[^\n]*\(\) ' THEN
+    IF stack ~ '(?n)^[^"\n]*(?<![a-zA-Z0-9_$])pgtrickle_state\."?i_[0-9]+_[^\n]*\(\)' THEN  -- in whatever language
         RETURN NULL;
     END IF;
     RAISE EXCEPTION USING ERRCODE = 'PT318',

@@ -52,8 +52,11 @@ _SET: Final = (
     "jit",
 )
 """What is pinned and can be another way in the session of a writer."""
-_ALWAYS_SET: Final = frozenset({"DateStyle", "IntervalStyle", "TimeZone"})
-"""What sessions often have another way: drivers and frameworks set these."""
+_ALWAYS_SET: Final = frozenset(
+    {"DateStyle", "IntervalStyle", "TimeZone", "standard_conforming_strings", "backslash_quote"}
+)
+"""What sessions often have another way, since drivers and frameworks set it; and what the text of a function is read
+by, which has the query's literals."""
 _BUSY = Problem(
     "a trigger on it changes its sources while it is being maintained",
     "PT703",

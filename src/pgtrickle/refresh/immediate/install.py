@@ -10,6 +10,7 @@ from hashlib import sha256
 
 from psycopg import sql
 
+from pgtrickle import db
 from pgtrickle.answers import stored
 from pgtrickle.apply import update_key
 from pgtrickle.capture.locks import LockRequest, lock_all
@@ -58,7 +59,8 @@ def create(connection: Connection, stream: StreamTable, prepared: Prepared, sett
 
 
 def renew(connection: Connection, stream: StreamTable, prepared: Prepared, settings: Settings) -> bool:
-    """Makes those functions again that would be others by now: the table was renamed, or a source got an index."""
+    """Makes those functions again that would be others by now: the table was renamed, or a source got an index. False
+    if that does not do: writers that take finer turns than before would not meet those that are at work."""
     names = Names(stream.pgt_id, str(stream))
     rows = connection.execute(
         "SELECT f.proname::text, f.prosrc FROM pg_proc AS f JOIN pg_namespace AS n ON n.oid = f.pronamespace"
@@ -66,12 +68,14 @@ def renew(connection: Connection, stream: StreamTable, prepared: Prepared, setti
         (f"i\\_{stream.pgt_id}\\_%",),
     ).fetchall()
     texts = {str(name): str(body) for name, body in rows}
-    _, found = _functions(connection, stream, prepared, settings, _sources(connection, prepared))
+    subject, found = _functions(connection, stream, prepared, settings, _sources(connection, prepared))
+    if int(str(db.scalar(connection, f"SELECT count(*) FROM {names.turn}"))) < subject.slots:
+        return False
     others = [function for function in found if texts.get(names.bare_function(function.what)) != function.body]
     for function in others:
         _rename(connection, names, function, texts)
         _create_function(connection, function)
-    return bool(others)
+    return True
 
 
 def _rename(connection: Connection, names: Names, function: Function, there: Collection[str]) -> None:
@@ -232,7 +236,7 @@ def _functions(
         _guard(connection, stream),
         stored(prepared.settings),
         sources,
-        "true" if keys.key is None else f"NOT {keys.when}",
+        f"NOT {update_key.has_triggers(stream.pgt_relid)}",
         physical_text(physical),
         _slots(at_once),
     )

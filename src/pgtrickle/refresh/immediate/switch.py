@@ -1,6 +1,7 @@
 """Takes a stream table into IMMEDIATE mode, and out of it again, without computing it again.
 
-    into:    lock the sources against writers  →  refresh  →  functions and triggers  →  no more capture  →  commit
+    into:    lock the sources against writers  →  refresh  →  see that it has all there was when they were locked
+             →  functions and triggers  →  no more capture  →  commit
     out of:  lock the sources against writers  →  capture  →  frontier = now  →  no more of ours  →  commit
 
 What is kept in state is the same in both modes, and before and after each commit every change is either in the table or
@@ -9,12 +10,14 @@ in a buffer. Called after a refresh (`refresh/loop.py`), and when the mode is al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 
 from psycopg import sql
 
 from pgtrickle import db
 from pgtrickle.capture import triggers
+from pgtrickle.capture.change_window import covers
 from pgtrickle.capture.locks import LockRequest, lock_all
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import serving
@@ -38,23 +41,42 @@ def is_due(stream: StreamTable | None) -> bool:
 
 def into(refresher: Refresher, pgt_id: int, refresh: Callable[[], object]) -> None:
     """Takes the table into IMMEDIATE mode, if it is due. `refresh` brings it up to date in other sessions, and commits
-    before anything here does: whatever ends this leaves a table that is maintained as before."""
+    before anything here does: whatever ends this leaves a table that is maintained as before.
+
+    A refresh may also be skipped, or settled by another session from an earlier moment: the frontier alone tells."""
     with db.connect(refresher.dsn, application_name="pgtrickle switch") as connection, connection.transaction():
         stream = catalog.by_id(connection, pgt_id)
         if stream is None or not is_due(stream):
             return
         prepared = refresher.prepared(stream)
         _lock(connection, prepared.sources)
-        refresh()
+        locked = now(connection).snapshot
+        with _bounded(refresher):
+            refresh()
         wait_for_refresh(connection, pgt_id, str(stream))
         refreshed = catalog.by_id(connection, pgt_id)
         if refreshed is None or not is_due(refreshed) or refresher.prepared(refreshed) is not prepared:
             return  # it was altered meanwhile: the next refresh tries again
+        if not all(covers(refreshed.since(table.oid in prepared.stacked), locked) for table in prepared.sources):
+            return  # there are changes that it has not: likewise
         serving.require(connection, refreshed)
         install.create(connection, refreshed, prepared, refresher.settings)
         record.set_mode(connection, pgt_id, refreshed.refresh_mode, "IMMEDIATE")
         triggers.detach_all(connection, [table.oid for table in prepared.sources])
         refresher.hold_fence(connection)
+
+
+@contextmanager
+def _bounded(refresher: Refresher) -> Iterator[None]:
+    """The refresh does not wait for locks for long: a trigger on the stream table that writes to a source would wait
+    for the very session that waits here, and PostgreSQL sees no deadlock in that."""
+    writer = refresher.connections().writer
+    db.execute(writer, "SET lock_timeout = '2s'")
+    try:
+        yield
+    finally:
+        if not writer.closed:
+            db.execute(writer, "SET lock_timeout = 0")
 
 
 def out_of(connection: Connection, stream: StreamTable, refresh_mode: str, settings: Settings) -> None:
