@@ -37,6 +37,7 @@ story. All other tests that can run on 16 do so in a long run."""
 EVERY_VERSION = (
     "tests/capture/",
     "tests/catalog/",
+    "tests/immediate/",
     "tests/wal/test_handover.py",
     "tests/refresh/test_random.py",
 )

@@ -21,7 +21,7 @@ from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.followers import Follower
 from pgtrickle.catalog.health import Check, SlotHealth
 from pgtrickle.catalog.names import parse_columns
-from pgtrickle.catalog.reader import CdcChange, CdcStatus, HistoryRow, StreamTable
+from pgtrickle.catalog.reader import CdcChange, CdcStatus, HistoryRow, ImmediateSource, StreamTable
 from pgtrickle.config import Settings
 from pgtrickle.errors import ColumnsWarning, IgnoredSetting, SessionWarning, StateError, UsageError
 from pgtrickle.guard import Gate, checked, guarded
@@ -494,6 +494,10 @@ class Trickle:
     def cdc_status(self) -> Sequence[CdcStatus]:
         """How each source is captured, and why."""
         return catalog.cdc_status(self._connection)
+
+    def immediate_sources(self) -> Sequence[ImmediateSource]:
+        """The sources whose writers keep stream tables in IMMEDIATE mode, and these tables."""
+        return catalog.immediate_sources(self._connection)
 
     def cdc_history(self, max_rows: int = 20) -> Sequence[CdcChange]:
         """The last changes of a source's capture mode, newest first."""

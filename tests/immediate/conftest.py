@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from pgtrickle import embedded
+from tests import servers
 from tests.conftest import fresh_database
 from tests.immediate.telling import Told, told
 
@@ -18,9 +19,9 @@ def _story(server: embedded.Server) -> Iterator[Told]:
         yield story
 
 
-@pytest.fixture(params=(18, 16), ids=lambda version: f"pg{version}")
+@pytest.fixture(params=(18, 16, *servers.FETCHED), ids=lambda version: f"pg{version}")
 def story(request: pytest.FixtureRequest) -> Iterator[Told]:
-    """On 18; in a long run on 16 too."""
+    """On 18; in a long run on every version."""
     with _story(request.getfixturevalue(f"server{request.param}")) as story:
         yield story
 

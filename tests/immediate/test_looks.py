@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
@@ -16,6 +17,7 @@ from pgtrickle import db, embedded
 from pgtrickle.api import Trickle
 from pgtrickle.catalog.install import uninstall
 from pgtrickle.monitor import metrics
+from pgtrickle.scheduler.staleness import is_stale
 from tests.conftest import FAST, _server, fresh_database
 from tests.immediate.telling import Told, told
 from tests.repair.dump import dump_and_restore
@@ -43,6 +45,12 @@ def test_told_apart_everywhere(story18: Told) -> None:
     assert "IMMEDIATE" in story18.trickle.explain("pairs")
     assert "writers' own transactions" in story18.trickle.explain("pairs", analyze=True)
     assert not list(story18.trickle.cdc_status())
+    read = [(each.source_table, each.stream_tables) for each in story18.trickle.immediate_sources()]
+    assert read == [("public.s", ("public.pairs",)), ("public.t", ("public.pairs", "public.sums"))]
+    assert story18.rows("SELECT DISTINCT cdc_mode FROM pgtrickle.pgt_stream_table_sources") == [("IMMEDIATE",)]
+    assert "followed by its writers" in str(
+        story18.value("SELECT value FROM pgtrickle.explain_st('pairs') WHERE property = 'sources'")
+    )
     wrong = [check for check in story18.trickle.health() if check.severity not in {"OK", "INFO"}]
     assert not [check for check in wrong if "pairs" in check.detail or "sums" in check.detail], wrong
     lines = [
@@ -51,6 +59,21 @@ def test_told_apart_everywhere(story18: Told) -> None:
         for sample in metric.samples
     ]
     assert any("pgtrickle_table_mode" in line and "IMMEDIATE" in line for line in lines)
+
+
+def test_without_a_service_it_is_never_stale(story18: Told) -> None:
+    """Nobody has looked at it for a day, and it is as its sources are: no check fails."""
+    _tables(story18)
+    story18.run("UPDATE pgtrickle.pgt_stream_tables SET data_timestamp = now() - interval '1 day'")
+    assert [check for check in story18.trickle.health() if check.severity == "ERROR"] == []
+    assert story18.rows("SELECT DISTINCT staleness FROM pgtrickle.pgt_status()") == [(timedelta(0),)]
+    assert story18.value("SELECT pgtrickle.get_staleness('pairs')") == 0
+    assert not is_stale(story18.stream("pairs"), datetime.now(UTC))
+    story18.trickle.alter_stream_table("sums", refresh_mode="DIFFERENTIAL")
+    story18.run("UPDATE pgtrickle.pgt_stream_tables SET data_timestamp = now() - interval '1 day'")
+    wrong = {check.check_name: check.detail for check in story18.trickle.health() if check.severity == "ERROR"}
+    assert set(wrong) == {"service", "staleness"}
+    assert "sums" in wrong["staleness"]
 
 
 def test_restored_from_a_dump(server18: embedded.Server) -> None:

@@ -13,6 +13,7 @@ from psycopg import IsolationLevel
 
 from pgtrickle import db
 from pgtrickle.db import Connection, statement
+from pgtrickle.refresh.immediate import functions
 from tests.immediate.telling import Told
 
 LEVELS = (IsolationLevel.READ_COMMITTED, IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE)
@@ -72,6 +73,28 @@ def test_two_writers_on_both_sides_of_a_join(pair: Told, query: str, level: Isol
             right.rollback()
             right.execute("INSERT INTO r VALUES (100, 77, 2)")
         right.commit()
+    pair.right()
+
+
+@pytest.mark.parametrize("few", [500, 0])
+@pytest.mark.parametrize("query", ["pairs", "met", "totals", "kinds", "places"])
+def test_writers_of_other_groups_and_keys_do_not_wait(
+    pair: Told, query: str, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many rows they write."""
+    monkeypatch.setattr(functions, "FEW", few)
+    pair.create(query, QUERIES[query])
+    with db.open_session(pair.dsn) as first, db.open_session(pair.dsn) as second:
+        second.execute("SET lock_timeout = '5s'")
+        with first.transaction():
+            first.execute("INSERT INTO l VALUES (100, 77, 1), (101, 78, 1)")
+            first.execute("DELETE FROM l WHERE k = 1")
+            second.execute("INSERT INTO l VALUES (102, 79, 1)")
+            second.execute("UPDATE l SET v = v + 1 WHERE k = 2")
+            second.execute("DELETE FROM l WHERE k = 3")
+            second.execute("SET lock_timeout = '100ms'")
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                second.execute("INSERT INTO l VALUES (103, 77, 1)")
     pair.right()
 
 

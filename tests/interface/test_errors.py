@@ -39,6 +39,7 @@ CALLS: dict[str, dict[str, object]] = {
     "followers": {},
     "health": {},
     "history": {"name": "made", "max_rows": 3},
+    "immediate_sources": {},
     "in_order": {},
     "refresh_stream_table": {"name": "nothing"},
     "repair": {"*names": "made"},

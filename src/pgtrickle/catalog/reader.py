@@ -184,6 +184,17 @@ class CdcStatus(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class ImmediateSource(Record):
+    """A source whose writers keep stream tables in IMMEDIATE mode: nothing is captured for these."""
+
+    source_table: str
+    stream_tables: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stream_tables", tuple(self.stream_tables))
+
+
+@dataclass(frozen=True, slots=True)
 class CdcChange(Record):
     """A row of pgt_cdc_history: one change of a source's mode."""
 
@@ -399,6 +410,17 @@ def cdc_status(conn: psycopg.Connection[Any]) -> tuple[CdcStatus, ...]:
     query = sql.SQL("SELECT {} FROM pgtrickle.pgt_cdc_status AS t ORDER BY source_table")
     with conn.cursor(row_factory=class_row(CdcStatus)) as cursor:
         return tuple(cursor.execute(query.format(_columns(CdcStatus))))
+
+
+def immediate_sources(conn: psycopg.Connection[Any]) -> tuple[ImmediateSource, ...]:
+    """All that tables in IMMEDIATE mode read, by name."""
+    query = sql.SQL(
+        "SELECT format('%I.%I', source_schema, source_name) AS source_table,"
+        " array_agg(format('%I.%I', pgt_schema, pgt_name) ORDER BY pgt_schema, pgt_name) AS stream_tables"
+        " FROM pgtrickle.pgt_stream_table_sources WHERE cdc_mode = 'IMMEDIATE' GROUP BY source_relid, 1 ORDER BY 1"
+    )
+    with conn.cursor(row_factory=class_row(ImmediateSource)) as cursor:
+        return tuple(cursor.execute(query))
 
 
 def cdc_history(

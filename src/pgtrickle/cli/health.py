@@ -23,19 +23,20 @@ def cdc(
     """Show how the changes of each source are captured. Also shows the replication slot and the last mode changes."""
     with target(context).trickle("asking about capture") as trickle:
         sources, slot, history = trickle.cdc_status(), trickle.slot_health(), trickle.cdc_history(limit)
-        advice = trickle.capture_advice()
+        advice, immediate = trickle.capture_advice(), trickle.immediate_sources()
     if as_json:
         print_json(
             {
                 "sources": [asdict(source) for source in sources],
+                "immediate": [asdict(source) for source in immediate],
                 "slot": None if slot is None else asdict(slot),
                 "history": [asdict(change) for change in history],
             }
         )
         return
-    if not sources:
+    if not sources and not immediate:
         typer.echo("no source is captured; `pgtrickle create` makes a stream table")
-    else:
+    if sources:
         print_table(
             ["source", "mode", "asked for", "since", "lag", "decoded to", "decoder", "eligible", "reason"],
             [
@@ -54,6 +55,8 @@ def cdc(
             ],
             numbers=["lag"],
         )
+    for each in immediate:
+        typer.echo(f"IMMEDIATE: writers of {each.source_table} keep {', '.join(each.stream_tables)}")
     _advise(advice)
     typer.echo(f"\nslot: {_slot(slot)}")
     if history:

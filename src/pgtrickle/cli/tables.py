@@ -280,7 +280,7 @@ def _show_status(streams: Sequence[StreamTable], *, as_json: bool) -> None:
                 stream.status,
                 _mode(stream),
                 stream.schedule or "calculated",
-                duration(age(stream.data_timestamp)),
+                duration(_staleness(stream)),
                 stream.last_refresh_at,
                 stream.next_run,
                 stream.last_error,
@@ -388,6 +388,11 @@ def _mode(stream: StreamTable) -> str:
     return f"{stream.refresh_mode} ({stream.effective_mode})"
 
 
+def _staleness(stream: StreamTable) -> float | None:
+    """Seconds; none, if it is kept by its writers."""
+    return 0.0 if stream.is_immediate else age(stream.data_timestamp)
+
+
 def _sentence(result: RefreshResult) -> str:
     rows = f"+{result.rows_inserted} -{result.rows_deleted} rows"
     return f"{result.action}: {rows} in {result.duration_ms:.0f} ms ({result.reason})"
@@ -407,7 +412,7 @@ def _status(stream: StreamTable) -> Json:
         "needs_reinit": stream.needs_reinit,
         "reinit_reason": stream.reinit_reason,
         "data_timestamp": stream.data_timestamp,
-        "staleness_seconds": age(stream.data_timestamp),
+        "staleness_seconds": _staleness(stream),
         "last_refresh_at": stream.last_refresh_at,
         "next_run": stream.next_run,
         "consecutive_errors": stream.consecutive_errors,

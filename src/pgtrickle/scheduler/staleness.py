@@ -1,7 +1,7 @@
 """When a stream table counts as stale, and is told so: once, until it was fresh again. Pure; called in each round.
 
 The rule is that of `pgtrickle.health_check()`: older than twice its schedule and ten seconds. A cron expression says
-nothing about how old data may be, and a suspended table is meant to be.
+nothing about how old data may be, a suspended table is meant to be, and one in IMMEDIATE mode is never.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ GRACE: Final = timedelta(seconds=10)
 
 
 def is_stale(stream: StreamTable, now: datetime) -> bool:
-    period = None if stream.schedule is None else seconds(stream.schedule)
+    period = None if stream.schedule is None or stream.is_immediate else seconds(stream.schedule)
     if period is None or stream.data_timestamp is None or stream.status == "SUSPENDED" or not stream.is_populated:
         return False
     return now - stream.data_timestamp > 2 * timedelta(seconds=period) + GRACE

@@ -29,7 +29,7 @@ from pgtrickle.apply.staging_tables import STATE_SCHEMA
 from pgtrickle.capture.source import Source, SourceColumn
 from pgtrickle.model import Column, quote
 from pgtrickle.postgres import routine
-from pgtrickle.postgres.statements.script import Problem, Script
+from pgtrickle.postgres.statements.script import Problem, Require, Script
 from pgtrickle.postgres.wire import WEIGHT
 from pgtrickle.query.operators import Scan
 from pgtrickle.refresh.immediate.one_statement import OneStatement
@@ -74,6 +74,7 @@ _TOO_OLD = Problem(
     "retry the transaction",
 )
 _ALTERED = Problem("columns of a source were altered", "PT706", "refresh the stream table")
+_OTHER_SOURCE = Problem("a source was renamed, moved, dropped or replaced", "PT707", "refresh the stream table")
 
 
 FEW: Final = 500
@@ -297,7 +298,47 @@ def _one_statement(subject: Subject, statement: OneStatement) -> list[str]:
     lines = [*f"{statement.sql}\n  INTO {into};".splitlines()]
     for number, check in enumerate(statement.checks, start=1):
         lines += [f"IF holds_{number} IS NOT TRUE THEN", f"  {routine.fail(check.problem, subject.name)}", "END IF;"]
-    return lines
+    return [*_unless_others(subject, _read(subject.sources, statement.sql)), *lines]
+
+
+def of_known_sources(sources: Sequence[Captured], statement: OneStatement) -> OneStatement:
+    """Has the statement say as well whether the sources that it reads are those that it was written for. It has locked
+    them by then: none can have got another name since it was read, nor another table its name."""
+    read = _read(sources, statement.sql)
+    if not read:
+        return statement
+    same = " AND ".join(f"({each.same_columns})" for each in read)
+    checks = (Require(f"NOT ({_others(read)})", _OTHER_SOURCE), Require(same, _ALTERED))
+    asked = ", ".join(check.condition for check in checks)
+    return OneStatement(f"{statement.sql}, {asked}", (*statement.checks, *checks))
+
+
+def _read(sources: Sequence[Captured], text: str) -> list[Captured]:
+    """The sources that a text reads from; also one that is quoted."""
+    names = {each.number: each.source.table.qualified for each in sources}
+    return [each for each in sources if names[each.number] in text or _quoted(names[each.number])[1:-1] in text]
+
+
+def _others(read: Sequence[Captured]) -> str:
+    """Whether one of the sources is not the table of its name any more, as a condition."""
+    return " OR ".join(
+        f"to_regclass({_quoted(each.source.table.qualified)}) IS DISTINCT FROM {each.source.table.oid}::regclass"
+        for each in read
+    )
+
+
+def _unless_others(subject: Subject, read: Sequence[Captured]) -> list[str]:
+    return [f"IF {_others(read)} THEN", f"  {routine.fail(_OTHER_SOURCE, subject.name)}", "END IF;"] if read else []
+
+
+def _with_known_sources(subject: Subject, lines: list[str]) -> list[str]:
+    """The same for several statements: asked before, for an error that says so, and when what they read is locked."""
+    read = _read(subject.sources, "\n".join(lines))
+    if not read:
+        return lines
+    asked, same = _unless_others(subject, read), " AND ".join(f"({each.same_columns})" for each in read)
+    altered = [f"IF NOT ({same}) THEN", f"  {routine.fail(_ALTERED, subject.name)}", "END IF;"]
+    return [*asked, *lines, *asked, *altered]
 
 
 def _turns(subject: Subject, slots: str | None) -> list[str]:
@@ -327,10 +368,11 @@ def _indented(lines: list[str]) -> list[str]:
     return [f"  {line}" for line in lines]
 
 
-def apply(subject: Subject, script: tuple[Script, Script]) -> Function:
+def apply(subject: Subject, script: tuple[Script, Script], slots: str | None) -> Function:
+    """`slots`: the query of the turns that the changes kept have to take; None: all."""
     kept = " OR ".join(f"EXISTS (SELECT FROM {subject.names.changes(each.number)})" for each in subject.sources)
-    lines = [f"IF NOT ({kept}) THEN", "  RETURN;", "END IF;", *_maintained(subject, script)]
-    return _function(subject, "apply", "void", routine.DECLARATIONS, lines, plan=subject.plan)
+    lines = [f"IF NOT ({kept}) THEN", "  RETURN;", "END IF;", *_maintained(subject, script, slots)]
+    return _function(subject, "apply", "void", f"{routine.DECLARATIONS} this integer;", lines, plan=subject.plan)
 
 
 def fill(subject: Subject, script: tuple[Script, Script]) -> Function:
@@ -339,14 +381,14 @@ def fill(subject: Subject, script: tuple[Script, Script]) -> Function:
         f"IF NOT ({altered}) THEN",
         f"  {routine.fail(_ALTERED, subject.name)}",
         "END IF;",
-        *_maintained(subject, script),
+        *_maintained(subject, script, None),
     ]
     return _function(subject, "fill", "void", routine.DECLARATIONS, lines)
 
 
-def _maintained(subject: Subject, script: tuple[Script, Script]) -> list[str]:
-    """The two parts of a script, under the lock. The changes are gone before the stream table is written: what its
-    triggers do has changes of its own."""
+def _maintained(subject: Subject, script: tuple[Script, Script], slots: str | None) -> list[str]:
+    """The two parts of a script, when the turns are taken. The changes are gone before the stream table is written:
+    what its triggers do has changes of its own."""
     names = subject.names
     states, table = script
     return [
@@ -354,10 +396,10 @@ def _maintained(subject: Subject, script: tuple[Script, Script]) -> list[str]:
         f"IF NOT ({subject.guard}) THEN",
         f"  {routine.fail(_MOVED, subject.name)}",
         "END IF;",
-        *_turn(subject),
+        *_turns(subject, slots),
         f"INSERT INTO {names.open} (xid, waiting, busy) VALUES (pg_current_xact_id(), 0, true);",
         "changed := 0;",
-        *routine.body(states, subject.name),
+        *_with_known_sources(subject, routine.body(states, subject.name)),
         *(f"DELETE FROM {names.changes(each.number)};" for each in subject.sources),
         *routine.body(table, subject.name),
         *routine.forget((*states, *table)),

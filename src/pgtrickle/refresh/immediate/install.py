@@ -5,7 +5,7 @@ All in the caller's transaction, which has locked the sources against writers. C
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
 
 from psycopg import sql
@@ -20,6 +20,7 @@ from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.config import Settings
 from pgtrickle.db import Connection, execute, statement
 from pgtrickle.model import Column, Table, quote
+from pgtrickle.physical.flow import Physical
 from pgtrickle.physical.flow_text import physical_text
 from pgtrickle.physical.table_facts import TableFactsMap
 from pgtrickle.postgres.row_image import by_image
@@ -227,7 +228,8 @@ def _functions(
     apply = Scripts(prepared, scratch, lambda scan: by_image(kept(scan), scan.columns), most).of(physical, keys)
     fill = Scripts(prepared, Scratch(f"f{stream.pgt_id}"), kept, most, whole=True).of(plan_all(prepared, facts), keys)
     by_key = turns.by_join_key(prepared.tree, lambda columns: has_hash(connection, columns))
-    at_once = {each.number: _at_once(prepared, facts, each, keys, by_key) for each in sources}
+    at_once = {each.number: _at_once(prepared, facts, each, sources, keys, by_key) for each in sources}
+    slots = _slots(at_once)
     subject = Subject(
         names,
         stream.pgt_relid,
@@ -238,18 +240,23 @@ def _functions(
         sources,
         f"NOT {update_key.has_triggers(stream.pgt_relid)}",
         physical_text(physical),
-        _slots(at_once),
+        slots,
     )
     return subject, [
         functions.before(subject),
-        functions.apply(subject, apply),
+        functions.apply(subject, apply, _slots_of_many(prepared, physical, kept, by_key) if slots > 1 else None),
         functions.fill(subject, fill),
         *(functions.on(subject, each, at_once[each.number]) for each in sources),
     ]
 
 
 def _at_once(
-    prepared: Prepared, facts: TableFactsMap, captured: Captured, keys: Keys, by_key: JoinTurns | None
+    prepared: Prepared,
+    facts: TableFactsMap,
+    captured: Captured,
+    sources: Sequence[Captured],
+    keys: Keys,
+    by_key: JoinTurns | None,
 ) -> dict[str, FewChanges] | None:
     """How few changes of a source are applied, by event; None where it takes several statements, as where rows of the
     stream table are always to be updated."""
@@ -267,7 +274,8 @@ def _at_once(
         slots = turns.by_row_or_group(prepared, physical)
         if by_key is not None:
             slots = _slots_by_key(captured, by_key, event)
-        return FewChanges(Composer(prepared, names).compose(physical), slots)
+        found = Composer(prepared, names).compose(physical)
+        return FewChanges(functions.of_known_sources(sources, found), slots)
 
     try:
         return {event: of(event) for event in ("insert", "update", "delete")}
@@ -285,6 +293,19 @@ def _slots(at_once: Mapping[int, dict[str, FewChanges] | None]) -> int:
     """How many turns there are: one, if none of the sources tells more apart."""
     few = [each for found in at_once.values() if found is not None for each in found.values()]
     return turns.SLOTS if any(each.slots is not None for each in few) else 1
+
+
+def _slots_of_many(
+    prepared: Prepared, physical: Physical, kept: Callable[[Scan], str], by_key: JoinTurns | None
+) -> str | None:
+    """The query of the slots of all changes that are kept."""
+    if by_key is None:
+        return turns.by_row_or_group(prepared, physical)
+    found = []
+    for scan, attributes in by_key.attributes.items():
+        names = dict(zip(scan.attributes, scan.names, strict=True))
+        found.append(turns.slots_of(kept(scan), tuple(names[attribute] for attribute in attributes)))
+    return f"({') UNION ('.join(found)}) ORDER BY 1"
 
 
 def _slots_by_key(captured: Captured, by_key: JoinTurns, event: str) -> str:
