@@ -149,7 +149,9 @@ class _Peak:
 @contextmanager
 def _peak(trickle: Trickle) -> Iterator[_Peak]:
     """What is there at most within it, looked at again and again."""
-    java = int(trickle._session().sparkContext._jvm.java.lang.ProcessHandle.current().pid())
+    jvm = trickle._session().sparkContext._jvm
+    assert jvm is not None
+    java = int(jvm.java.lang.ProcessHandle.current().pid())
     found, over = _Peak(), threading.Event()
 
     def look() -> None:

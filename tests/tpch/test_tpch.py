@@ -20,6 +20,7 @@ from pgtrickle.api import Trickle
 from pgtrickle.query.compile import compile_query
 from tests.conftest import fresh_database
 from tests.refresh.oracle import differing
+from tests.steps.native import force
 from tests.tpch.windows import TABLES, window
 
 HERE = Path(__file__).parent
@@ -69,6 +70,17 @@ def test_all_queries_follow_by_postgresql_alone(loaded: str) -> None:
     with Trickle(loaded) as trickle:
         trickle._refresher.without_spark = True
         follow(loaded, trickle, range(WINDOWS, WINDOWS + WINDOWS // 2))
+
+
+@pytest.mark.long
+def test_all_queries_follow_where_spark_joins(
+    loaded: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark joins, filters and groups whatever it can."""
+    found = force(monkeypatch)
+    with Trickle(make_conninfo(loaded), spark=spark) as trickle:
+        follow(loaded, trickle, range(2 * WINDOWS, 2 * WINDOWS + 1))
+    assert len(found) > len(QUERIES)
 
 
 def follow(dsn: str, trickle: Trickle, windows: range) -> None:
