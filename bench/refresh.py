@@ -60,8 +60,8 @@ def _one_size(connection: Connection, trickle: Trickle, size: int) -> Generator[
             for peer in peers:
                 peers[peer].append(seconds(lambda peer=peer: connection.execute(f"REFRESH MATERIALIZED VIEW {peer}")))  # type: ignore[misc]
     _require_equal(trickle)
-    for peer, taken in peers.items():
-        yield Figure(f"{size:,} orders, {peer}: REFRESH MATERIALIZED VIEW", median(taken), "s")
+    for peer, theirs in peers.items():
+        yield Figure(f"{size:,} orders, {peer}: REFRESH MATERIALIZED VIEW", median(theirs), "s")
     for table, mine in ours.items():
         last = trickle.history(table, 1)[0]
         what = f"{size:,} orders, {table} ({last.action}, {last.way})"
