@@ -19,6 +19,7 @@ from psycopg.conninfo import make_conninfo
 
 from pgtrickle import db, embedded
 from pgtrickle.db import Connection
+from pgtrickle.spark import session
 
 SETTINGS = {"shared_buffers": "1GB", "max_wal_size": "8GB", "work_mem": "64MB", "checkpoint_timeout": "30min"}
 
@@ -75,6 +76,16 @@ def service(dsn: str) -> Iterator[subprocess.Popen[bytes]]:
                 sys.stderr.write(log.read().decode())
 
 
+@contextmanager
+def spark_of_its_own() -> Iterator[None]:
+    """Within it, Spark may be started with other settings than those of other benchmarks: its Java is another one."""
+    session.end(60)
+    try:
+        yield
+    finally:
+        session.end(60)
+
+
 def wait_until(holds: Callable[[], object], what: str, timeout_s: float = 120.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not holds():
@@ -127,5 +138,6 @@ __all__ = [
     "seconds",
     "server",
     "service",
+    "spark_of_its_own",
     "wait_until",
 ]

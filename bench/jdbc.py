@@ -1,5 +1,6 @@
 """A full refresh on Spark against the same by hand: Spark reads the tables by its own JDBC source, in as many parts as
-tasks run, computes the query, and writes the rows into a table.
+tasks run, computes the query, and writes the rows into a table. Before each round all rows of all results have changed,
+so that both write them all.
 
 PGTRICKLE_BENCH_JDBC names the jars of PostgreSQL's JDBC driver, as a Java class path: on Debian and Ubuntu
 /usr/share/java/postgresql.jar and its scram-client.jar, scram-common.jar, saslprep.jar and stringprep.jar.
@@ -15,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql import SparkSession
 
 import pgtrickle
-from bench.harness import Connection, Figure, create_shop, db, median, seconds
+from bench.harness import Connection, Figure, create_shop, db, median, seconds, spark_of_its_own
 from bench.ticks import NEVER
 from pgtrickle.api import Trickle
 from pgtrickle.spark.parallelism import tasks_at_once
@@ -24,6 +25,7 @@ ORDERS = int(os.environ.get("PGTRICKLE_BENCH_JDBC_ORDERS", "2000000"))
 CUSTOMERS = 100_000
 ROUNDS = 3
 FETCH = 10_000
+CHANGE = "UPDATE customers SET name = name || '.', region = (region + 1) % 50"
 KEYS = {"orders": ORDERS, "customers": CUSTOMERS}
 """The tables, and their greatest key."""
 QUERIES = {
@@ -42,7 +44,11 @@ def run(dsn: str) -> Iterator[Figure]:
         print("left out: PGTRICKLE_BENCH_JDBC names no jars of the JDBC driver (bench/jdbc.py says which)")
         return
     conf = {"spark.driver.extraClassPath": jars}
-    with db.open_session(dsn) as connection, pgtrickle.connect(dsn, spark_conf=conf) as trickle:
+    with (
+        spark_of_its_own(),
+        db.open_session(dsn) as connection,
+        pgtrickle.connect(dsn, spark_conf=conf) as trickle,
+    ):
         create_shop(connection, ORDERS, CUSTOMERS)
         for name, query in QUERIES.items():
             trickle.create_stream_table(name, query, schedule=NEVER, refresh_mode="FULL")
@@ -50,6 +56,7 @@ def run(dsn: str) -> Iterator[Figure]:
         for name, query in QUERIES.items():
             ours, theirs = list[float](), list[float]()
             for _ in range(1 + ROUNDS):
+                connection.execute(CHANGE)
                 ours.append(seconds(partial(_full, trickle, name)))
                 theirs.append(seconds(partial(by_hand.write, name, query)))
             _require_equal(connection, name)

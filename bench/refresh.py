@@ -60,14 +60,14 @@ def _one_size(connection: Connection, trickle: Trickle, size: int) -> Generator[
             for peer in peers:
                 peers[peer].append(seconds(lambda peer=peer: connection.execute(f"REFRESH MATERIALIZED VIEW {peer}")))  # type: ignore[misc]
     _require_equal(trickle)
-    for peer, times in peers.items():
-        yield Figure(f"{size:,} orders, {peer}: REFRESH MATERIALIZED VIEW", median(times), "s")
-    for table, times in ours.items():
+    for peer, theirs in peers.items():
+        yield Figure(f"{size:,} orders, {peer}: REFRESH MATERIALIZED VIEW", median(theirs), "s")
+    for table, mine in ours.items():
         last = trickle.history(table, 1)[0]
         what = f"{size:,} orders, {table} ({last.action}, {last.way})"
-        yield Figure(f"{what}: refresh of 100 changes", median(times), "s")
+        yield Figure(f"{what}: refresh of 100 changes", median(mine), "s")
         goal = "at most 0.25" if size == SIZES[-1] else ""
-        yield Figure(f"{what}: ours / theirs", median(times) / median(peers[PEERS[table]]), "×", goal)
+        yield Figure(f"{what}: ours / theirs", median(mine) / median(peers[PEERS[table]]), "×", goal)
     return median(ours["totals"])
 
 

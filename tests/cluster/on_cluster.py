@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -149,8 +149,8 @@ class Landings:
         self.found: list[tuple[int, Landed]] = []
         monkeypatch.setattr(on_spark, "to_staging", self._to_staging)
 
-    def _to_staging(self, frame: DataFrame, server: Server, table: str) -> Landed:
-        landed = to_staging(frame, server, table)
+    def _to_staging(self, frame: DataFrame, server: Server, table: str, settings: Mapping[str, str]) -> Landed:
+        landed = to_staging(frame, server, table, settings)
         self.found.append((int(str(db.scalar(self.connection, f"SELECT count(*) FROM {table}"))), landed))
         return landed
 

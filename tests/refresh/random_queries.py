@@ -34,18 +34,19 @@ VALUES = {
 
 @dataclass(frozen=True)
 class TableDefinition:
-    """A table: columns `i`, `g` (int), `n` (numeric), `s` (text); keyed or not, indexed or not."""
+    """A table: columns `i`, `g` (int), `n` (numeric, or one with digits), `s` (text); keyed or not, indexed or not."""
 
     name: str
     keyed: bool
     indexed: bool
+    numeric: str = "numeric"
 
     @property
     def ddl(self) -> str:
         key = "id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, " if self.keyed else ""
         index = f"; CREATE INDEX ON {self.name} (i)" if self.indexed else ""
         identity = f"; ALTER TABLE {self.name} REPLICA IDENTITY FULL"  # so that it may be captured from the WAL
-        return f"CREATE TABLE {self.name} ({key}i int, g int, n numeric, s text){index}{identity}"
+        return f"CREATE TABLE {self.name} ({key}i int, g int, n {self.numeric}, s text){index}{identity}"
 
 
 COLUMNS = {"i": "int", "g": "int", "n": "numeric", "s": "text"}
@@ -60,9 +61,9 @@ class Relation:
 
 
 @st.composite
-def schemas(draw: st.DrawFn) -> list[TableDefinition]:
+def schemas(draw: st.DrawFn, numeric: str = "numeric") -> list[TableDefinition]:
     count = draw(st.integers(2, 4))
-    return [TableDefinition(f"t{number}", draw(st.booleans()), draw(st.booleans())) for number in range(count)]
+    return [TableDefinition(f"t{number}", draw(st.booleans()), draw(st.booleans()), numeric) for number in range(count)]
 
 
 @st.composite

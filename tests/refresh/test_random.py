@@ -28,6 +28,7 @@ from tests.conftest import fresh_database
 from tests.refresh import maintained
 from tests.refresh.oracle import differing
 from tests.refresh.random_queries import PASSES, START, TableDefinition, queries, queries_in_time, schemas, statements
+from tests.steps.native import force
 from tests.wal.moving import moving
 
 EXAMPLES = int(os.environ.get("PGTRICKLE_RANDOM_EXAMPLES", "6"))
@@ -73,15 +74,17 @@ class Told:
 
 
 @st.composite
-def stories(draw: st.DrawFn, *, in_time: bool = False) -> Story:
-    """Tables with rows, queries over them, and windows of statements."""
-    tables = draw(schemas())
+def stories(draw: st.DrawFn, *, in_time: bool = False, by_spark: bool = False) -> Story:
+    """Tables with rows, queries over them, and windows of statements. `by_spark`: numerics have the digits of a type,
+    as Spark's own have."""
+    tables = draw(schemas("numeric(30,3)") if by_spark else schemas())
     query = queries_in_time(tables) if in_time else queries(tables, timed=True)
     asked = draw(st.lists(query, min_size=2, max_size=3, unique=True))
     changes = statements(tables)
     moves = st.sampled_from([MOVE + table.name for table in tables])
     steps = changes if in_time else st.one_of(changes, changes, changes, moves)
-    ways = st.sampled_from([None, *(way for way in Way if way.on_postgres or not in_time)])
+    taken = [way for way in Way if not (in_time and not way.on_postgres) and not (by_spark and way.on_postgres)]
+    ways = st.sampled_from([None, *taken])
     window = st.tuples(st.sampled_from(PASSES), st.lists(steps, min_size=0 if in_time else 1, max_size=6), ways)
     windows = draw(st.lists(window, min_size=2, max_size=4))
     before = draw(st.lists(statements(tables), min_size=2 if in_time else 0, max_size=6))
@@ -98,6 +101,15 @@ def test_equals_postgres(story: Story, playground: str, spark: SparkSession) -> 
 @given(story=stories(in_time=True))
 def test_as_the_clock_moves(story: Story, playground18: str) -> None:
     play(story, playground18, None)
+
+
+@settings(max_examples=max(2, EXAMPLES // 4), deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+@given(story=stories(by_spark=True))
+def test_evaluated_by_spark(story: Story, playground18: str, spark: SparkSession) -> None:
+    """Spark joins, filters and groups whatever it can."""
+    with pytest.MonkeyPatch.context() as patched:
+        force(patched)
+        play(story, playground18, spark)
 
 
 def play(story: Story, playground: str, spark: SparkSession | None) -> None:

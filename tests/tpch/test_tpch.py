@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from pgtrickle.api import Trickle
 from pgtrickle.query.compile import compile_query
 from tests.conftest import fresh_database
 from tests.refresh.oracle import differing
+from tests.steps.native import force
 from tests.tpch.windows import TABLES, window
 
 HERE = Path(__file__).parent
@@ -71,17 +72,28 @@ def test_all_queries_follow_by_postgresql_alone(loaded: str) -> None:
         follow(loaded, trickle, range(WINDOWS, WINDOWS + WINDOWS // 2))
 
 
-def follow(dsn: str, trickle: Trickle, windows: range) -> None:
+@pytest.mark.long
+@pytest.mark.parametrize("name", QUERIES)
+def test_spark_joins_filters_and_groups_all_that_it_can(
+    name: str, loaded: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    force(monkeypatch)
+    number = 2 * WINDOWS + list(QUERIES).index(name)
+    with Trickle(make_conninfo(loaded), spark=spark) as trickle:
+        follow(loaded, trickle, range(number, number + 1), {name: QUERIES[name]})
+
+
+def follow(dsn: str, trickle: Trickle, windows: range, queries: Mapping[str, str] = QUERIES) -> None:
     with db.open_session(dsn) as connection:
-        for name, query in QUERIES.items():
+        for name, query in queries.items():
             trickle.create_stream_table(name, query, refresh_mode="DIFFERENTIAL")
             assert differing(connection, name, query) == [], name
         for number in windows:
             for statement in window(number, ROWS):
                 connection.execute(db.statement(statement))
-            for name, query in QUERIES.items():
+            for name, query in queries.items():
                 result = trickle.refresh_stream_table(name)
                 assert result.action == "DIFFERENTIAL", (number, name, result)
                 assert differing(connection, name, query) == [], (number, name)
-        for name in QUERIES:
+        for name in queries:
             trickle.drop_stream_table(name)

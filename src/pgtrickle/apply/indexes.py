@@ -1,5 +1,5 @@
 """Indexes of our tables that are made after a load: PostgreSQL sorts then, rather than look for the place of each row,
-and writes each page once. Used by `refresh/evaluate/stages.py` for state tables, and by `merge.py`."""
+and writes each page once. Used by `refresh/evaluate/stages.py` for state tables, by `merge.py` for stream tables."""
 
 from __future__ import annotations
 
@@ -16,6 +16,16 @@ FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS c ON c.oid = i.indexre
 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
 WHERE i.indrelid = pg_catalog.to_regclass(%s) ORDER BY i.indexrelid
 """
+_ROW_INDEX = """
+SELECT FROM pg_catalog.pg_index AS x
+WHERE x.indrelid = pg_catalog.to_regclass(%s) AND x.indisvalid
+AND pg_catalog.pg_get_indexdef(x.indexrelid) LIKE '%%hash\\_record\\_extended(%%'
+"""
+
+
+def has_row_index(connection: Connection, table: str) -> bool:
+    """Whether the table (SQL text) has the index by which its rows are found: only a stream table's own does."""
+    return bool(connection.execute(_ROW_INDEX, (table,)).rowcount)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import uuid4
 
+from pgtrickle.apply.indexes import has_row_index
 from pgtrickle.apply.run import run
 from pgtrickle.db import Connection, execute
 from pgtrickle.model import STREAM_TABLE_COMMENT, Column
@@ -22,12 +23,14 @@ class Applied:
     deleted: int
 
 
-def create(connection: Connection, storage: Storage) -> None:
-    """Creates the stream table: exactly the user's columns, our index to find rows, a comment until a user has one."""
+def create(connection: Connection, storage: Storage, *, indexed: bool = True) -> None:
+    """Creates the stream table: exactly the user's columns, our index to find rows, a comment until a user has one.
+    Without the index if it is filled next: that makes it after the rows, which takes less."""
     columns = ", ".join(definition(column) for column in storage.columns)
     execute(connection, f"CREATE TABLE {storage.qualified} ({columns})")
     execute(connection, f"COMMENT ON TABLE {storage.qualified} IS '{STREAM_TABLE_COMMENT}'")
-    index(connection, storage)
+    if indexed:
+        index(connection, storage)
 
 
 def index(connection: Connection, storage: Storage) -> None:
@@ -48,8 +51,11 @@ def apply_delta(
 def replace(
     writer: Connection, storage: Storage, relation: str, columns: tuple[Column, ...], key: Key = None
 ) -> Applied:
-    """Makes the table equal to the relation (rows of weight one) by applying only what differs."""
+    """Makes the table equal to the relation (rows of weight one) by applying only what differs, and makes its index if
+    it has none."""
     applied = _run(writer, result.replace_all(storage, relation, columns, unique_names(), key))
+    if storage.hashable and not has_row_index(writer, storage.qualified):
+        index(writer, storage)
     if applied.inserted or applied.deleted:
         execute(writer, f"ANALYZE {storage.qualified}")
     return applied

@@ -44,6 +44,8 @@ _OTHER_WEIGHT = "other_w"
 @dataclass(slots=True)
 class Frames:
     """Builds the frames of one refresh. `small`: the short path. `read_here`: the driver reads a leaf's rows itself.
+    `handed_over`: the rows of a leaf that tasks cannot read where they are; if they are many, relations by which tasks
+    can, each a share.
     `ranges`: the ctid conditions that split a table. `late`: the snapshot of flows whose place that is."""
 
     session: SparkSession
@@ -51,6 +53,7 @@ class Frames:
     late: worker.Snapshot | None
     small: bool
     read_here: Callable[[Read | Merged], pa.Table]
+    handed_over: Callable[[Read | Merged], pa.Table | Sequence[str]]
     ranges: Callable[[str], list[str]]
     _small: SmallWindow = field(init=False)
     _frames: dict[Flow, DataFrame] = field(default_factory=dict)
@@ -99,12 +102,10 @@ class Frames:
 
     def _build(self, flow: Flow) -> DataFrame:
         match flow:
-            case Read():
+            case Read() | Merged():
                 return self._read(flow)
-            case Merged():
-                return self._local(flow)
             case Lookup(input=source, whole=whole, apart=apart):
-                frame = _gathered(self.frame(source), apart) if whole else self.frame(source)
+                frame = self._gathered(self.frame(source), apart) if whole else self.frame(source)
                 return self._map(frame, worker.look_up(self._at(Place.SNAPSHOT), asked_sql(flow), whole=whole), flow)
             case JointLookup():
                 return self._together(flow)
@@ -116,15 +117,22 @@ class Frames:
                 return self._concat(flow, [self.frame(part) for part in flows])
         raise TypeError(f"no frame for {type(flow).__name__}")
 
-    def _read(self, flow: Read) -> DataFrame:
-        if self.small or flow.place.is_private:
-            return self._local(flow)
-        queries = [send_rows(share, flow.columns) for share in flow.shares(self.ranges)]
-        asked = self.session.createDataFrame(pa.table({"query": queries})).repartition(len(queries))
-        return self._map(asked, worker.read_queries(self._at(flow.place)), flow)
+    def _read(self, flow: Read | Merged) -> DataFrame:
+        if self.small:
+            return self._local(self.read_here(flow), flow)
+        if isinstance(flow, Read) and not flow.place.is_private:
+            return self._by_tasks(flow.shares(self.ranges), self._at(flow.place), flow)
+        found = self.handed_over(flow)
+        if isinstance(found, pa.Table):
+            return self._local(found, flow)
+        return self._by_tasks(found, replace(self._at(Place.SNAPSHOT), name=None), flow)
 
-    def _local(self, flow: Read | Merged) -> DataFrame:
-        rows = self.read_here(flow)
+    def _by_tasks(self, shares: Sequence[str], snapshot: worker.Snapshot, flow: Read | Merged) -> DataFrame:
+        queries = [send_rows(share, flow.columns) for share in shares]
+        asked = self.session.createDataFrame(pa.table({"query": queries})).repartition(len(queries))
+        return self._map(asked, worker.read_queries(snapshot), flow)
+
+    def _local(self, rows: pa.Table, flow: Read | Merged) -> DataFrame:
         if rows.num_rows:
             return self.session.createDataFrame(rows)
         return self.session.createDataFrame(rows, spark_schema(flow.columns))  # Spark Connect wants it said
@@ -147,10 +155,17 @@ class Frames:
         for side in sides[1:]:
             whole = whole.unionByName(side, allowMissingColumns=True)
         columns = [[column.name for column in part.columns] for part in flow.flows]
-        gathered = _gathered(whole, (_TASK,) if flow.apart else ()).drop(_TASK)
+        gathered = self._gathered(whole, (_TASK,) if flow.apart else ()).drop(_TASK)
         return self._map(
             gathered, worker.send_together(self._at(Place.SNAPSHOT), asked_sql(flow), columns, _SIDE), flow
         )
+
+    def _gathered(self, frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+        """The rows, with those in one task that are alike in the columns; all of them, if there are no columns. Many
+        are moved there: what is below them stays work for several tasks."""
+        if columns:
+            return frame.repartition(*map(quote_spark, columns))
+        return frame.coalesce(1) if self.small else frame.repartition(1)
 
     def _hash_join(self, flow: HashJoin) -> DataFrame:
         left = _to_all(self.frame(flow.left), flow.left)
@@ -167,11 +182,6 @@ class Frames:
         for frame in frames[1:]:
             whole = whole.union(frame.select(*names))
         return whole
-
-
-def _gathered(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """The rows, with those in one task that are alike in the columns; all of them, if there are no columns."""
-    return frame.repartition(*map(quote_spark, columns)) if columns else frame.coalesce(1)
 
 
 def _to_all(frame: DataFrame, flow: Flow) -> DataFrame:
@@ -193,4 +203,4 @@ def _native(frame: DataFrame, flow: Native) -> DataFrame:
 def _connections(flow: Flow) -> int:
     """The most that a task has open which computes a flow, were it all one task."""
     below = max(map(_connections, inputs(flow)), default=0)
-    return below + isinstance(flow, Read | Lookup | JointLookup)
+    return below + isinstance(flow, Read | Merged | Lookup | JointLookup)

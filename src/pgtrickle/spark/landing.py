@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -23,7 +24,7 @@ class Landed:
     rows: int
 
 
-def to_staging(frame: DataFrame, server: worker.Server, table: str) -> Landed:
-    """Lets each task copy its rows into `table`."""
-    told = frame.mapInArrow(worker.land(server, table), "attempt bigint, landed bigint").toArrow()
+def to_staging(frame: DataFrame, server: worker.Server, table: str, settings: Mapping[str, str]) -> Landed:
+    """Lets each task copy its rows into `table`; the settings are those under which values were written as text."""
+    told = frame.mapInArrow(worker.land(server, table, settings), "attempt bigint, landed bigint").toArrow()
     return Landed(tuple(told["attempt"].to_pylist()), sum(told["landed"].to_pylist()))

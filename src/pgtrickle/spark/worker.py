@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import adbc_driver_postgresql.dbapi as adbc
 import psycopg
 import pyarrow as pa
-from psycopg.sql import SQL
+from psycopg.sql import SQL, Identifier
 from pyspark import TaskContext
 
 from pgtrickle import db, failpoints
@@ -63,7 +63,8 @@ class Snapshot:
     """Where a task reads: the server, and the snapshot the refresh exported there."""
 
     server: Server
-    name: str
+    name: str | None
+    """None: what is committed by then. For tables that no one writes to any more."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Those stored with the stream table: its query is evaluated under them."""
 
@@ -86,7 +87,8 @@ class Snapshot:
             failpoints.reach("task-begun")
             cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             try:
-                cursor.execute(f"SET TRANSACTION SNAPSHOT '{self.name}'")
+                if self.name is not None:
+                    cursor.execute(f"SET TRANSACTION SNAPSHOT '{self.name}'")
                 yield cursor
             finally:
                 cursor.execute("ROLLBACK")
@@ -123,14 +125,16 @@ def _close_kept(dsn: str) -> None:
 
 
 def _use(cursor: adbc.Cursor, dsn: str, settings: Mapping[str, str]) -> None:
-    """Puts the settings in effect where others are. Outside of a transaction: none can take them back."""
-    wanted = stored(settings)
-    if wanted and _in_effect.get(dsn) != wanted:
-        _in_effect.pop(dsn, None)
+    """Puts the settings in effect where others are. Outside of a transaction: none can take them back. Of what another
+    table has, and this one has not, the session's own value is in effect again."""
+    wanted, known = stored(settings), _in_effect.pop(dsn, {})
+    for name in known.keys() - wanted.keys():
+        cursor.execute(SQL("RESET {}").format(Identifier(name)).as_string(None))
+    if wanted and known != wanted:
         calls = (SQL("pg_catalog.set_config({}, {}, false)").format(*pair) for pair in wanted.items())
         cursor.execute(SQL("SELECT {}").format(SQL(", ").join(calls)).as_string(None))
         cursor.fetchall()
-        _in_effect[dsn] = wanted
+    _in_effect[dsn] = wanted
 
 
 def _alive(connection: adbc.Connection) -> bool:
@@ -209,7 +213,7 @@ def arrays(columns: list[pa.Array]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(lists, names=[f"p{position}" for position in range(len(lists))])
 
 
-def land(server: Server, table: str) -> Callable[[Batches], Batches]:
+def land(server: Server, table: str, settings: Mapping[str, str]) -> Callable[[Batches], Batches]:
     """Copies the rows of a task into a staging table, under the attempt's number; yields that, and how many.
 
     Spark may run a task twice, even at once: the driver hears of one attempt a task, and reads the rows of those.
@@ -221,6 +225,7 @@ def land(server: Server, table: str) -> Callable[[Batches], Batches]:
         attempt, landed = context.taskAttemptId(), 0
         with server.permitted(), psycopg.connect(server.dsn) as connection:
             db.prepare_session(connection)
+            db.use_settings(connection, settings)
             for batch in batches:
                 rows = pa.Table.from_batches([batch])
                 landed += rows.num_rows

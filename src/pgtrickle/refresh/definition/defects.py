@@ -14,11 +14,6 @@ from pgtrickle.postgres.statements.result import Storage
 from pgtrickle.refresh.immediate import install
 from pgtrickle.refresh.prepared import Prepared
 
-_ROW_INDEX = """
-SELECT FROM pg_catalog.pg_index AS x
-WHERE x.indrelid = %s AND x.indisvalid AND pg_catalog.pg_get_indexdef(x.indexrelid) LIKE '%%hash\\_record\\_extended(%%'
-"""
-
 
 def find(connection: Connection, stream: StreamTable, prepared: Prepared) -> tuple[str, ...]:
     """Each defect in words; none if there is nothing that a refresh would lack."""
@@ -38,11 +33,6 @@ def find(connection: Connection, stream: StreamTable, prepared: Prepared) -> tup
         if (defect := _of_capture(connection, table, columns, stream.frontier)) is not None:
             found.append(defect)
     return tuple(found)
-
-
-def has_row_index(connection: Connection, relid: int) -> bool:
-    """Whether the table has the index by which its rows are found: only a stream table's own does."""
-    return bool(connection.execute(_ROW_INDEX, (relid,)).rowcount)
 
 
 def needs_row_index(storage: Storage) -> bool:

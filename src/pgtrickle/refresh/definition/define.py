@@ -94,7 +94,7 @@ def create(
         with_identity = replace(settings, auto_replica_identity=settings.auto_replica_identity or set_identity)
         _require_eligible(connection, compiled, mode, cdc_mode, with_identity)
         prepared = prepare(connection, 0, schema, bare, compiled)
-        merge.create(connection, prepared.storage)
+        merge.create(connection, prepared.storage, indexed=fill_when_due)
         table = _table(connection, schema, bare)
         table_options.set_primary_key(connection, table.oid, primary_key)
         table_options.set_protection(connection, table.oid, protect=protect)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from pgtrickle import failpoints
 from pgtrickle.apply import merge
+from pgtrickle.apply.indexes import has_row_index
 from pgtrickle.apply.storage import dropped
 from pgtrickle.capture import copies, orphans, slot
 from pgtrickle.catalog import ddl, install, origin, serving
@@ -30,7 +31,7 @@ from pgtrickle.query.compile import Compiled, compile_query
 from pgtrickle.record import Record
 from pgtrickle.refresh.definition import define
 from pgtrickle.refresh.definition.binding import COMPILE_AGAIN_WITHIN_S
-from pgtrickle.refresh.definition.defects import find, has_row_index, needs_row_index
+from pgtrickle.refresh.definition.defects import find, needs_row_index
 from pgtrickle.refresh.definition.owners import WaitsForOwner, confirmed
 from pgtrickle.refresh.failure import as_ours, known_failures
 from pgtrickle.refresh.lock import wait_for_refresh
@@ -175,7 +176,7 @@ def _examine(connection: Connection, stream: StreamTable) -> Examined:
     if _is_unbound(connection, stream.pgt_id):
         return Examined(("what its query uses was not on record", *in_error), unbound=True)
     prepared = define.load(connection, stream)
-    needs_index = needs_row_index(prepared.storage) and not has_row_index(connection, stream.pgt_relid)
+    needs_index = needs_row_index(prepared.storage) and not has_row_index(connection, prepared.storage.qualified)
     return Examined(
         (*find(connection, stream, prepared), *in_error), lacks_index=prepared.storage if needs_index else None
     )
@@ -257,7 +258,7 @@ def _require_ours(connection: Connection, place: Table, storage: Storage) -> Non
     ).fetchall()
     if rows != [(column.name, column.type.name) for column in storage.columns]:
         raise _not_ours(place, "it has other columns than the query")
-    if not has_row_index(connection, place.oid):
+    if not has_row_index(connection, place.qualified):
         raise _not_ours(place, "it has no index on hash_record_extended(…), which every stream table has")
     taken = catalog.by_relation(connection, place.oid)
     if taken is not None:
