@@ -177,6 +177,8 @@ def test_on_a_phone(browser: Chromium, served: tuple[Served, str], tmp_path: Pat
             page.run(f"location.hash = {link!r}")
             page.until("document.querySelector('.card')")
             assert page.run("document.documentElement.scrollWidth") == 375, link
+            wide = "[...document.querySelectorAll('table')].filter(t => t.getBoundingClientRect().right > 375).length"
+            assert page.run(wide) == 0, link
             ground = page.run("getComputedStyle(document.body).backgroundColor")
             assert (sum(map(int, re.findall(r"\d+", ground))) < 200) == dark
             page.picture(tmp_path / "page.png")

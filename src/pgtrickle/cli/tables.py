@@ -279,8 +279,8 @@ def _show_status(streams: Sequence[StreamTable], *, as_json: bool) -> None:
                 stream,
                 stream.status,
                 _mode(stream),
-                stream.schedule or "calculated",
-                duration(age(stream.data_timestamp)),
+                "by writers" if _is_kept_by_writers(stream) else stream.schedule or "calculated",
+                duration(_staleness(stream)),
                 stream.last_refresh_at,
                 stream.next_run,
                 stream.last_error,
@@ -393,6 +393,14 @@ def _sentence(result: RefreshResult) -> str:
     return f"{result.action}: {rows} in {result.duration_ms:.0f} ms ({result.reason})"
 
 
+def _is_kept_by_writers(stream: StreamTable) -> bool:
+    return stream.effective_mode == "IMMEDIATE" and stream.is_populated and not stream.needs_reinit
+
+
+def _staleness(stream: StreamTable) -> float | None:
+    return 0.0 if _is_kept_by_writers(stream) else age(stream.data_timestamp)
+
+
 def _status(stream: StreamTable) -> Json:
     return {
         "table": str(stream),
@@ -407,7 +415,7 @@ def _status(stream: StreamTable) -> Json:
         "needs_reinit": stream.needs_reinit,
         "reinit_reason": stream.reinit_reason,
         "data_timestamp": stream.data_timestamp,
-        "staleness_seconds": age(stream.data_timestamp),
+        "staleness_seconds": _staleness(stream),
         "last_refresh_at": stream.last_refresh_at,
         "next_run": stream.next_run,
         "consecutive_errors": stream.consecutive_errors,

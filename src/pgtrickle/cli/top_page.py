@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -119,25 +119,22 @@ def _below(seen: Overview) -> list[str]:
     capture = "; ".join(f"{mode} {', '.join(sorted(names))}" for mode, names in sorted(modes.items())) or "nothing"
     lag = f"; slot lag {compact(seen.slot.lag_bytes)}B" if seen.slot and seen.slot.lag_bytes is not None else ""
     lines = ["", f"capture: {capture}{lag}", f"waiting: {compact(sum(seen.waiting.values()))} changes"]
-    problems = [*_failures(seen), *_checks(seen)]
+    problems = _problems(seen)
     left = len(problems) - _MOST_PROBLEMS
     more = [f"… and {left} more; see `pgtrickle health`"] if left > 0 else []
-    return [*lines, *problems[:_MOST_PROBLEMS], *more]
+    return [*lines, *(line for each in problems[:_MOST_PROBLEMS] for line in each), *more]
 
 
-def _failures(seen: Overview) -> Iterator[str]:
-    for each in _ordered(seen):
-        if each.last_error is not None:
-            code = f"{each.error_code}: " if each.error_code and each.error_code not in each.last_error else ""
-            hint = f"; {_one_line(each.error_hint)}" if each.error_hint else ""
-            yield f"ERROR {_name(each)}: {code}{_one_line(each.last_error)}{hint}"
-
-
-def _checks(seen: Overview) -> Iterator[str]:
+def _problems(seen: Overview) -> list[list[str]]:
+    """The lines of each problem that health finds, the worst first: what is wrong, and what to do."""
+    found = []
     for severity in ("ERROR", "WARN"):
         for check in seen.checks:
             if check.severity == severity:
-                yield f"{severity} {check.check_name}: {_one_line(check.detail or '')}"
+                about = "" if check.check_name == "stream_tables" else f"{check.check_name}: "
+                cure = [f"      → {_one_line(check.hint)}"] if check.hint else []
+                found.append([f"{severity} {about}{_one_line(check.detail)}", *cure])
+    return found
 
 
 def _coloured(line: str) -> Text:
