@@ -117,6 +117,7 @@ async function ask(path, body, login = of) {
   const answer = await fetch(`api/${path}${path.includes("?") ? "&" : "?"}of=${login}`, options);
   const found = await answer.json();
   if (answer.status === 401) throw Object.assign(new Error(found.problem.message), { unknown: true });
+  page("unlock").hidden = true; // the token is the right one, or none is needed
   if (!answer.ok) throw Object.assign(new Error(found.problem.message), { hint: found.problem.hint, code: found.problem.code });
   return found;
 }
