@@ -132,6 +132,14 @@ def test_what_is_wrong_stands_above_and_what_has_no_room_is_counted(tables: str)
 
     lines = drawn(24)
     assert len(lines) <= 24
+    long = replace(many, tables=(replace(wrong, name="public." + "a_long_name_" * 6),))
+    hint = Check(
+        "capture", "ERROR", "public.orders: slot_missing", "The service goes back to triggers, and " * 2 + "ends."
+    )
+    text = StringIO()
+    Console(width=80, height=24, file=text).print(page(replace(long, checks=(hint,)), None, 2, 80, 24))
+    assert re.search(r"^a_long_name_.*…  failed +(\S+ +)+", text.getvalue(), re.M), "only the name gives way"
+    assert "ends." in text.getvalue(), "a hint is told in full where there is room"
     assert lines[3].startswith("zz "), lines
     shown = sum(line.startswith("t") for line in lines)
     assert f"… and {40 - shown} more" in "\n".join(lines)
