@@ -27,8 +27,8 @@ def hear(dsn: str, wanted: Collection[str], command: Sequence[str]) -> None:
     with psycopg.connect(dsn, autocommit=True, application_name="pgtrickle alerts") as connection:
         connection.execute(f"LISTEN {CHANNEL}")
         problems = connection.execute("SELECT * FROM pgtrickle.health_check() WHERE severity <> 'OK'").fetchall()
-        for check, severity, detail in problems:
-            tell({"event": "health", "check": check, "severity": severity, "detail": detail}, command)
+        for check, severity, detail, hint in problems:
+            tell({"event": "health", "check": check, "severity": severity, "detail": detail, "hint": hint}, command)
         for notification in connection.notifies():
             alert = json.loads(notification.payload)
             if not wanted or alert["event"] in wanted:

@@ -22,6 +22,7 @@ import typer
 
 from pgtrickle import embedded
 from pgtrickle.cli.main import app
+from pgtrickle.config import Settings
 from pgtrickle.programs import binaries
 from tests.conftest import fresh_database
 from tests.service.running import running
@@ -29,6 +30,8 @@ from tests.service.running import running
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 TYPED = {"sql", "sh", "python"}
+AS_USERS_HAVE_IT = str(Settings().postgres_rows)
+"""Tables this small need no Spark, which other tests ask for."""
 _BLOCK = re.compile(r"(?:^<!-- (\w+) -->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -51,7 +54,7 @@ def is_run(page: Path) -> bool:
 def environment(server18: embedded.Server) -> Iterator[dict[str, str]]:
     with fresh_database(server18) as dsn:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        yield {**os.environ, "PGTRICKLE_DSN": dsn, "PATH": path}
+        yield {**os.environ, "PGTRICKLE_DSN": dsn, "PATH": path, "PGTRICKLE_POSTGRES_ROWS": AS_USERS_HAVE_IT}
 
 
 def command(block: Block, dsn: str, psql: Path) -> tuple[list[str], str]:
@@ -72,7 +75,7 @@ def test_a_page_runs_as_typed(
     dsn = environment["PGTRICKLE_DSN"]
     psql = binaries(server18.version, None) / "psql"
     shown = ""
-    with running(dsn, tmp_path) as service:
+    with running(dsn, tmp_path, postgres_rows=AS_USERS_HAVE_IT) as service:
         service.await_event("lease_taken")
         for block in blocks(page):
             if block.language == "text":

@@ -13,7 +13,7 @@ CALLED_BY_OTHERS = {
     *("MULTI_ARG_DISTINCT", "Generator", "arg_types", "pow_sql", "_values_to_select"),  # sqlglot's hooks
     *("daemon_threads", "log_message", "do_GET", "do_POST", "send_error", "sys_version"),  # of Python's web servers
     *("allow_reuse_address", "request_queue_size"),  # of Python's servers
-    *("initialOffset", "latestOffset", "streamReader"),  # of PySpark's data sources
+    *("initialOffset", "latestOffset", "prepareForTriggerAvailableNow", "streamReader"),  # of PySpark's data sources
     *("registered_by", "registered_at", "expires_at", "buffer_bytes"),  # columns of a record, read by name
     "trigger_active",  # a column of a record, read by name
     "pytest_addoption",  # a hook of pytest

@@ -227,7 +227,7 @@ class Trickle:
         primary_key: str | None = None,
         protect: bool | None = None,
     ) -> None:
-        """Changes what is given. A new query takes effect at once: the table is computed anew before this returns.
+        """Changes what is given. A new query takes effect at once: the table is computed again before this returns.
         Another `cdc_mode` is carried out by the service, at its next look. `inherit` for `cdc_mode` or an option of
         diamonds gives it back to the setting. `primary_key` is `none` to have none any more; given with a query, the
         table has it once the new rows are there."""

@@ -89,7 +89,15 @@ def test_a_catalog_in_use_is_upgraded_and_nothing_else_changes(conn: Connection,
 
 
 CHANGED = frozenset(
-    {"on_source_ddl", "on_subscription_ddl", "explain_st", "is_done", "request_progress", "health_check"}
+    {
+        "on_source_ddl",
+        "on_subscription_ddl",
+        "explain_st",
+        "is_done",
+        "request_progress",
+        "health_check",
+        "check_cdc_health",
+    }
 ) | {
     f"{verb}_stream_table{rest}"
     for verb, rest in [("create", ""), ("alter", ""), ("create", "_if_not_exists"), ("create_or_replace", "")]

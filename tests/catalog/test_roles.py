@@ -99,6 +99,8 @@ CALLS: Final = {
     "request_progress": "request_progress(1)",
     "rows_staged": "rows_staged(1)",
     "unfilled_tables": "unfilled_tables()",
+    "staleness_of": "staleness_of('AUTO', false, now())",
+    "capture_cure": "capture_cure('slot_lost')",
     "read_by_view": "read_by_view('mine.seen'::regclass)",
     "sources_of_view": "sources_of_view('mine.seen'::regclass)",
     "is_of_the_query": "is_of_the_query('42601')",

@@ -21,6 +21,7 @@ from tests.cli.conftest import Call
 from tests.cli.test_terminal import PROGRAM
 
 from pgtrickle import db
+from pgtrickle.catalog.health import Check
 from pgtrickle.cli.top_page import compact, page, plain
 from pgtrickle.monitor import overview
 
@@ -116,10 +117,13 @@ def test_what_is_wrong_stands_above_and_what_has_no_room_is_counted(tables: str)
     with db.connect(tables) as conn:
         seen = overview.read(conn)
     good = replace(seen.tables[0], is_populated=True, staleness_s=1.0, period_s=60.0)
-    wrong = replace(
-        good, name="public.zz", status="ERROR", last_error="division by zero", error_code="PT340", error_hint="mend it"
+    wrong = replace(good, name="public.zz", status="ERROR", last_error="division by zero")
+    checks = (
+        Check("stream_tables", "WARN", "public.t01 is in state SUSPENDED"),
+        Check("capture", "ERROR", "public.orders (TRIGGER): trigger_missing"),
+        Check("stream_tables", "ERROR", "public.zz is in state ERROR: division by zero", "mend it"),
     )
-    many = replace(seen, tables=(*(replace(good, name=f"public.t{n:02}") for n in range(40)), wrong))
+    many = replace(seen, tables=(*(replace(good, name=f"public.t{n:02}") for n in range(40)), wrong), checks=checks)
 
     def drawn(height: int, width: int = 80) -> list[str]:
         text = StringIO()
@@ -128,10 +132,23 @@ def test_what_is_wrong_stands_above_and_what_has_no_room_is_counted(tables: str)
 
     lines = drawn(24)
     assert len(lines) <= 24
+    long = replace(many, tables=(replace(wrong, name="public." + "a_long_name_" * 6),))
+    hint = Check(
+        "capture", "ERROR", "public.orders: slot_missing", "The service goes back to triggers, and " * 2 + "ends."
+    )
+    text = StringIO()
+    Console(width=80, height=24, file=text).print(page(replace(long, checks=(hint,)), None, 2, 80, 24))
+    assert re.search(r"^a_long_name_.*…  failed +(\S+ +)+", text.getvalue(), re.M), "only the name gives way"
+    assert "ends." in text.getvalue(), "a hint is told in full where there is room"
     assert lines[3].startswith("zz "), lines
     shown = sum(line.startswith("t") for line in lines)
     assert f"… and {40 - shown} more" in "\n".join(lines)
-    assert any(line.startswith("ERROR zz: PT340: division by zero; mend it") for line in lines)
+    assert [line.rstrip() for line in lines if line.startswith(("ERROR", "WARN", "      → "))] == [
+        "ERROR capture: public.orders (TRIGGER): trigger_missing",
+        "ERROR public.zz is in state ERROR: division by zero",
+        "      → mend it",
+        "WARN public.t01 is in state SUSPENDED",
+    ]
     assert all(f"t{n:02}" in "\n".join(drawn(80)) for n in range(40))
     assert "mode" not in drawn(24)[1]
     assert "mode" in drawn(24, 140)[1]

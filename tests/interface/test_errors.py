@@ -20,6 +20,7 @@ from psycopg import sql
 
 import pgtrickle
 from pgtrickle import Trickle
+from pgtrickle.refresh.failure import from_server
 
 ORDERS = "SELECT id FROM orders"
 CALLS: dict[str, dict[str, object]] = {
@@ -195,3 +196,16 @@ def test_a_role_without_rights_is_an_error_of_ours(database18: str) -> None:
             connection.execute("DROP ROLE interface_guest")
     assert isinstance(error, pgtrickle.ServerError)
     assert error.code == "PT402"
+
+
+def test_rights_that_a_service_lacks_are_those_of_the_catalog(database18: str) -> None:
+    with Trickle(database18) as trickle:
+        trickle.connection.execute("CREATE ROLE interface_stranger; GRANT pgtrickle_user TO interface_stranger")
+        try:
+            trickle.connection.execute("SET ROLE interface_stranger")
+            with pytest.raises(psycopg.errors.InsufficientPrivilege) as caught:
+                trickle.connection.execute("DELETE FROM pgtrickle.pgt_leases")
+        finally:
+            trickle.connection.execute("RESET ROLE; DROP ROLE interface_stranger")
+    error = from_server(caught.value)
+    assert (error.code, "owner of the catalog" in str(error.hint)) == ("PT402", True)

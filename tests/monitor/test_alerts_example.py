@@ -31,8 +31,7 @@ def hearing(dsn: str, *arguments: str) -> Iterator[None]:
         process.wait()
 
 
-def test_alerts_are_handed_on(database18: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PGTRICKLE_POSTGRES_ROWS", "100000")
+def test_alerts_are_handed_on(database18: str, tmp_path: Path) -> None:
     heard = tmp_path / "heard"
     heard.touch()
 
@@ -41,6 +40,7 @@ def test_alerts_are_handed_on(database18: str, tmp_path: Path, monkeypatch: pyte
 
     append = f"import sys; open({str(heard)!r}, 'a').write(sys.stdin.read() + chr(10))"
     with db.open_session(database18) as conn, Trickle(database18) as trickle:
+        trickle._refresher.without_spark = True
         conn.execute("CREATE TABLE t (id int)")
         trickle.create_stream_table("s", "SELECT 10 / id AS q FROM t", refresh_mode="DIFFERENTIAL")
         with hearing(database18, "--event", "refresh_failed", "--", sys.executable, "-c", append):

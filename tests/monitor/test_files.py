@@ -12,6 +12,7 @@ from prometheus_client.core import Metric
 
 from pgtrickle import db
 from pgtrickle.catalog.install import install
+from pgtrickle.monitor.databases import LABEL
 from pgtrickle.monitor.metrics import CatalogMetrics
 
 MONITORING = Path(__file__).parents[2] / "monitoring"
@@ -31,7 +32,7 @@ def labels(database18: str) -> dict[str, set[str]]:
     found: list[Metric] = list(collector.collect())
     collector._connection().close()
     return {
-        family.name + suffix: {*getattr(family, "_labelnames", ()), *(["le"] if suffix == "_bucket" else [])}
+        family.name + suffix: {LABEL, *getattr(family, "_labelnames", ()), *(["le"] if suffix == "_bucket" else [])}
         for family in found
         for suffix in SUFFIXES[family.type]
     }
@@ -55,8 +56,20 @@ def test_all_metrics_and_labels_exist(labels: dict[str, set[str]]) -> None:
         assert names, expression
         assert names - set(labels) == set(), expression
         used = {word for found in _LABEL.findall(f"{expression} {shown}") for word in found if word}
-        grouped = {word for inner in re.findall(r"(?:by|on) \(([\w, ]+)\)", expression) for word in inner.split(", ")}
+        grouped = {
+            word for inner in re.findall(r"(?:by|on|ignoring) \(([\w, ]+)\)", expression) for word in inner.split(", ")
+        }
         assert used | grouped <= set().union(*(labels[name] for name in names)), expression
+
+
+def test_databases_are_told_apart() -> None:
+    """A process may serve several, and tables of them may have one name."""
+    for panel in DASHBOARD["panels"]:
+        for target in panel["targets"]:
+            assert len(_NAME.findall(target["expr"])) == target["expr"].count('database=~"$database"'), target["expr"]
+    for rule in re.split(r"- alert: ", RULES)[1:]:
+        assert "$labels.table" not in rule or "$labels.database" in rule, rule
+    assert " on (" not in RULES, "all labels of the scrape count"
 
 
 def test_every_metric_is_on_the_dashboard(labels: dict[str, set[str]]) -> None:

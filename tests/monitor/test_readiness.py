@@ -141,6 +141,7 @@ def test_indexes_that_refreshes_miss(database18: str) -> None:
         conn.execute("ALTER TABLE public.orders DROP COLUMN customer")
         told = [each for each in trickle.doctor() if each.check_name == "indexes"]
         assert [each.detail.split(" cannot be explained: ")[0] for each in told] == ["public.one", "public.two"]
+        assert {each.mend for each in told} == {None}, "a hint is no statement"
 
 
 def test_too_few_connections(database18: str) -> None:

@@ -215,7 +215,7 @@ def test_a_circle_that_is_opened_again_is_maintained_as_before(world: World) -> 
     assert world.right()
     world.trickle.alter_stream_table("reach", query=DIRECT)
     assert not differing(world.conn, "reach", DIRECT)
-    assert "reach, which it was in a circle with, was defined anew" in world.refresh("copies").reason
+    assert "reach, which it was in a circle with, was defined again" in world.refresh("copies").reason
     world.run("DELETE FROM edge WHERE src = 1", "INSERT INTO edge VALUES (8, 9)")
     for name in ("reach", "copies"):
         assert world.refresh(name).action == "DIFFERENTIAL"

@@ -76,7 +76,7 @@ def test_rows_and_times_of_each_part(conn: Connection, trickle: Trickle) -> None
 def test_nothing_to_run(conn: Connection, trickle: Trickle) -> None:
     assert trickle.explain("totals", analyze=True) == "nothing to run\n  no changes are waiting\n"
     conn.execute("TRUNCATE o")
-    assert "computed anew: public.o was truncated" in trickle.explain("totals", analyze=True)
+    assert "computed again: public.o was truncated" in trickle.explain("totals", analyze=True)
     trickle.create_stream_table("later", TOTALS, initialize=False)
     assert trickle.explain("later", analyze=True) == "nothing to run\n  it was not populated yet\n"
     trickle.create_stream_table("whole", "SELECT random() AS r FROM o", refresh_mode="FULL")

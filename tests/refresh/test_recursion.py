@@ -51,12 +51,12 @@ def test_explain_and_history_say_how(conn: Connection, trickle: Trickle) -> None
     conn.execute("DELETE FROM node WHERE id = 4")
     assert "deletion and rederivation of what was removed" in trickle.explain("open")
     trickle.refresh_stream_table("open")
-    assert trickle.history("open", 1)[0].reason == "1 changes"
+    assert trickle.history("open", 1)[0].reason == "1 change"
     conn.execute("INSERT INTO closed VALUES (3)")
     trickle.refresh_stream_table("open")
     last = trickle.history("open", 1)[0]
     assert last.action == "DIFFERENTIAL"
-    assert last.reason == "1 changes; a recursion is evaluated again: it is not monotone in what changed: anti join"
+    assert last.reason == "1 change; a recursion is evaluated again: it is not monotone in what changed: anti join"
     assert _equal(trickle)
 
 

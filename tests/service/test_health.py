@@ -44,6 +44,12 @@ def problems(made: World) -> set[tuple[str, str, str]]:
     return {each for each in found if "was never filled" not in each[2]}
 
 
+def cures(made: World) -> list[str]:
+    """What to do about all but the service."""
+    with db.open_session(made.dsn) as conn:
+        return [each.hint for each in health(conn) if each.hint is not None and each.check_name != "service"]
+
+
 def update(made: World, **values: object) -> None:
     assignments = sql.SQL(", ").join(
         sql.SQL("{} = {}").format(sql.Identifier(name), value) for name, value in values.items()
@@ -108,12 +114,22 @@ def test_health_says_what_is_wrong_and_only_that(made: World) -> None:
         assert found == ({idle, ("staleness", "ERROR", text)} if stale else {idle})
     update(made, status=sql.Literal("SUSPENDED"))
     assert problems(made) == {idle, ("stream_tables", "WARN", "public.st is in state SUSPENDED")}
+    assert cures(made) == ["Resume it: `pgtrickle resume public.st`."]
     update(made, consecutive_errors=sql.Literal(3), last_error=sql.Literal("PT340: no"), schedule=sql.SQL("NULL"))
     assert problems(made) == {idle, ("stream_tables", "ERROR", "public.st is in state SUSPENDED: PT340: no")}
+    made.conn.execute(
+        "INSERT INTO pgtrickle.pgt_refresh_history"
+        " (pgt_id, action, status, initiated_by, finished_at, error_code, error, hint)"
+        " SELECT pgt_id, 'FULL', 'FAILED', 'MANUAL', now(), 'PT340', 'no', 'change it' FROM pgtrickle.pgt_stream_tables"
+    )
+    assert cures(made) == ["Change it. It is suspended until `pgtrickle resume public.st`."]
+    assert "stream_tables: Change it. It is suspended until" in ask(made, "health")[1]
+    update(made, last_error=sql.Literal("PT999: something else"))
+    assert cures(made) == ["It is suspended until `pgtrickle resume public.st`."], "that hint is of another error"
     update(made, status=sql.Literal("ACTIVE"), consecutive_errors=sql.Literal(0), last_error=sql.SQL("NULL"))
 
     update(made, needs_reinit=sql.SQL("true"), reinit_reason=sql.Literal("t was truncated"))
-    reinit = ("reinitialization", "WARN", "public.st will be computed anew: t was truncated")
+    reinit = ("reinitialization", "WARN", "public.st will be computed again: t was truncated")
     assert problems(made) == {idle, reinit}
     update(made, needs_reinit=sql.SQL("false"))
 
@@ -138,3 +154,40 @@ def test_health_says_what_is_wrong_and_only_that(made: World) -> None:
 
     made.conn.execute("ALTER TABLE t DISABLE TRIGGER USER")
     assert problems(made) == {idle, ("capture", "ERROR", "public.t (TRIGGER): trigger_missing")}
+    assert "pgtrickle repair" in cures(made)[0]
+
+
+def test_a_source_that_was_dropped_has_its_name_and_is_told_once(made: World) -> None:
+    """Not as missing triggers of a number, nor as a table that will be filled or computed again."""
+    made.conn.execute("DROP TABLE t")
+    shown = "SELECT source_table, alert FROM pgtrickle.check_cdc_health()"
+    assert made.conn.execute(shown).fetchall() == [("public.t", "source_dropped")]
+    assert ("capture", "ERROR", "public.t (TRIGGER): source_dropped") in problems(made), "its reader does not know yet"
+    gone, dropped = sql.Literal("table public.t was dropped"), sql.Literal("t was dropped")
+    update(made, status=sql.Literal("ERROR"), last_error=gone, needs_reinit=sql.SQL("true"), reinit_reason=dropped)
+    assert {each for each in problems(made) if each[0] != "service"} == {
+        ("stream_tables", "ERROR", "public.st is in state ERROR: table public.t was dropped")
+    }
+    with db.open_session(made.dsn) as conn:
+        assert not any("was never filled" in each.detail for each in health(conn))
+
+
+def test_what_writers_keep_is_not_old(made: World) -> None:
+    hour_old = sql.SQL("now() - interval '1 hour'")
+    update(made, effective_mode=sql.Literal("IMMEDIATE"), is_populated=sql.SQL("true"), data_timestamp=hour_old)
+    ages = (
+        "SELECT extract(epoch FROM staleness)::int FROM pgtrickle.pgt_status()",
+        "SELECT extract(epoch FROM staleness)::int FROM pgtrickle.stream_tables_info",
+        "SELECT extract(epoch FROM staleness)::int FROM pgtrickle.pg_stat_stream_tables",
+        "SELECT staleness_secs::int FROM pgtrickle.st_refresh_stats()",
+        "SELECT pgtrickle.get_staleness('public.st')::int",
+    )
+
+    def told() -> list[object]:
+        shown = json.loads(ask(made, "status", "--json")[1])[0]["staleness_seconds"]
+        looked = json.loads(ask(made, "top", "--count", "1", "--json")[1])["tables"][0]["staleness_s"]
+        return [*(db.scalar(made.conn, query) for query in ages), int(shown), int(looked)]
+
+    assert told() == [0] * 7
+    update(made, needs_reinit=sql.SQL("true"))
+    assert told() == [3600] * 7

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from pgtrickle import embedded
 from pgtrickle.errors import Error
+from pgtrickle.monitor import overview
 from pgtrickle.refresh import tick as ticks
 from pgtrickle.refresh.units import refresh_table
 from tests import servers
@@ -75,6 +76,15 @@ def test_a_materialized_view(story: Story) -> None:
         )
         is True
     )
+    sources = "SELECT DISTINCT source_name FROM pgtrickle.{} WHERE source_type = 'MATERIALIZED_VIEW'"
+    for shown in (
+        "SELECT max(source_table) FROM pgtrickle.pgt_cdc_status WHERE reason LIKE '%with a copy'",
+        "SELECT DISTINCT node FROM pgtrickle.dependency_tree() WHERE node LIKE '%.m'",
+        "SELECT 'public.' || n FROM (" + sources.format("pgt_lineage") + ") AS s(n)",
+        "SELECT 'public.' || n FROM (" + sources.format("pgt_stream_table_sources") + ") AS s(n)",
+    ):
+        assert story.value(shown) == "public.m", "the copy has the name of what it is a copy of"
+    assert any(each.source == "public.m" for each in overview.edges(story.connection))
     story.trickle.drop_stream_table("sums")
     story.run("INSERT INTO base VALUES (7, 7, 'k7')", "REFRESH MATERIALIZED VIEW m")
     story.follow("joined")

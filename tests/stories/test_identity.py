@@ -61,7 +61,7 @@ def test_a_stream_table_changed_by_hand_is_an_error_that_a_full_refresh_repairs(
         story18.trickle.refresh_stream_table("copies")
     assert caught.value.code == "PT330"
     assert caught.value.hint is not None
-    assert "anew" in caught.value.hint
+    assert "computes it again" in caught.value.hint
     assert not story18.trickle.verify("copies")[0].equal
     story18.trickle.refresh_stream_table("copies", full=True)
     story18.equal("copies")

@@ -118,9 +118,11 @@ def test_a_wrong_token_is_asked_for_again(browser: Chromium, served: tuple[Serve
         page.run("document.getElementById('token').value = 'not the token'")
         page.run("document.querySelector('#ask button[value=go]').click()")
         page.until("document.querySelector('#wrong').textContent.includes('not the right one')")
+        assert not page.run("document.querySelector('#unlock').hidden"), "for who has closed the dialog"
         page.run(f"document.getElementById('token').value = '{TOKEN}'")
         page.run("document.querySelector('#ask button[value=go]').click()")
         page.until("document.querySelector('table.cards')")
+        assert page.run("document.querySelector('#unlock').hidden")
 
 
 def test_it_steers(browser: Chromium, served: tuple[Served, str]) -> None:
@@ -177,6 +179,8 @@ def test_on_a_phone(browser: Chromium, served: tuple[Served, str], tmp_path: Pat
             page.run(f"location.hash = {link!r}")
             page.until("document.querySelector('.card')")
             assert page.run("document.documentElement.scrollWidth") == 375, link
+            wide = "[...document.querySelectorAll('table')].filter(t => t.getBoundingClientRect().right > 375).length"
+            assert page.run(wide) == 0, link
             ground = page.run("getComputedStyle(document.body).backgroundColor")
             assert (sum(map(int, re.findall(r"\d+", ground))) < 200) == dark
             page.picture(tmp_path / "page.png")
@@ -206,8 +210,9 @@ def test_several_databases(browser: Chromium, server18: embedded.Server, tmp_pat
                 page.run("document.querySelector('td.name a').click()")
                 page.until("document.querySelector('h1')?.textContent === 'public.paused'")
                 page.run("location.reload()")
+                page.until("performance.getEntriesByType('navigation')[0].type === 'reload'")
                 page.until("document.querySelector('h1')?.textContent === 'public.paused'")
-                assert page.run("document.querySelector('#database select').value") == "1"
+                page.until("document.querySelector('#database select')?.value === '1'")
                 page.run("document.querySelector('.brand').click()")
                 page.until("document.querySelector('td.name a')?.textContent === 'paused'")
                 page.run("history.go(-3)")

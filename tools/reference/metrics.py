@@ -22,7 +22,7 @@ def page(dsn: str) -> str:
         "`pgtrickle run --metrics-port 9187` answers `/metrics` for Prometheus, `/healthz` (200 while the process"
         " lives) and `/readyz` (503 while the database cannot be asked). It listens on 127.0.0.1 unless"
         " `--metrics-host` names another address. Metrics are read from the catalog at each scrape, so they are"
-        " right after a restart too.",
+        " right after a restart too. All have the label `database` as well, since a process may serve several.",
         markdown.table(("metric", "type", "labels", "meaning"), rows),
         "The directory `monitoring/` of the source has a dashboard for Grafana and alert rules for Prometheus.",
     )

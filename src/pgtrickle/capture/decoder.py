@@ -153,7 +153,7 @@ class _Run:
         if self._position > reached:
             raise StreamError(
                 f"the WAL ends at {format_lsn(reached)}, but was decoded up to {format_lsn(self._position)} already",
-                hint="The server was restored from a backup: the slot must be made anew.",
+                hint="The server was restored from a backup: the slot must be made again.",
             )
 
     def _start(self, slot: str, publication: str) -> None:

@@ -221,7 +221,7 @@ class Sink:
             raise StateError(
                 f"the slot {self._slot} was moved on to {row[1]} by another hand: changes before that are lost",
                 code="PT351",
-                hint="Nothing to do: the sources go back to triggers, their stream tables are computed anew.",
+                hint="Nothing to do: the sources go back to triggers, their stream tables are computed again.",
             )
 
     def _take_over(self, publication: str) -> tuple[int, int, int]:

@@ -141,7 +141,7 @@ def _require_unused(conn: psycopg.Connection[Any]) -> None:
         raise StateError(
             "the replication slot or the publication is lost, and sources still count on it",
             code="PT356",
-            hint="They go back to triggers first; then it is made anew.",
+            hint="They go back to triggers first; then it is made again.",
         )
 
 

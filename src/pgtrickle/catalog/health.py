@@ -13,11 +13,12 @@ from pgtrickle.record import Record
 
 @dataclass(frozen=True, slots=True)
 class Check(Record):
-    """A row of health_check(): `severity` is OK, WARN (look at it) or ERROR (something is wrong)."""
+    """A row of health_check(): `severity` is OK, WARN (look at it) or ERROR (something is wrong), `hint` what to do."""
 
     check_name: str
     severity: str
     detail: str
+    hint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class SlotHealth(Record):
 def health(conn: psycopg.Connection[Any]) -> tuple[Check, ...]:
     """Every check; those that failed may stand there several times, once for each problem."""
     with conn.cursor(row_factory=class_row(Check)) as cursor:
-        return tuple(cursor.execute("SELECT check_name, severity, detail FROM pgtrickle.health_check()"))
+        return tuple(cursor.execute("SELECT check_name, severity, detail, hint FROM pgtrickle.health_check()"))
 
 
 def slot_health(conn: psycopg.Connection[Any]) -> SlotHealth | None:

@@ -79,6 +79,11 @@ def health(context: typer.Context, as_json: AsJson = False) -> None:
             [(check.check_name, check.severity, check.detail) for check in checks],
             folded="detail",
         )
+        cures = dict.fromkeys((check.check_name, check.hint) for check in checks if check.hint is not None)
+        if cures:
+            typer.echo("\nwhat to do:")
+        for name, hint in cures:
+            typer.echo(f"  {name}: {hint}")
         _advise(advice)
     if any(check.severity == "ERROR" for check in checks):
         raise typer.Exit(NO)

@@ -279,7 +279,11 @@ def _show_status(streams: Sequence[StreamTable], *, as_json: bool) -> None:
                 stream,
                 stream.status,
                 _mode(stream),
+<<<<<<< HEAD
                 stream.schedule or "calculated",
+=======
+                "by writers" if _is_kept_by_writers(stream) else stream.schedule or "calculated",
+>>>>>>> 3e5cf899149c5ac46bfa9084b256e46a125010ce
                 duration(_staleness(stream)),
                 stream.last_refresh_at,
                 stream.next_run,
@@ -396,6 +400,14 @@ def _staleness(stream: StreamTable) -> float | None:
 def _sentence(result: RefreshResult) -> str:
     rows = f"+{result.rows_inserted} -{result.rows_deleted} rows"
     return f"{result.action}: {rows} in {result.duration_ms:.0f} ms ({result.reason})"
+
+
+def _is_kept_by_writers(stream: StreamTable) -> bool:
+    return stream.effective_mode == "IMMEDIATE" and stream.is_populated and not stream.needs_reinit
+
+
+def _staleness(stream: StreamTable) -> float | None:
+    return 0.0 if _is_kept_by_writers(stream) else age(stream.data_timestamp)
 
 
 def _status(stream: StreamTable) -> Json:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import textwrap
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -36,6 +37,9 @@ _MOST_PROBLEMS: Final = 4
 _FIXED_LINES: Final = 7
 """Of a page: title, heading and its rule, capture, changes, an empty line, the last line of the terminal."""
 
+_GAP: Final = 2
+_LEAST_NAME: Final = 16
+
 
 @dataclass(frozen=True, slots=True)
 class _Column:
@@ -56,7 +60,7 @@ def page(seen: Overview | None, problem: str | None, every: float, width: int, h
     if problem is not None:
         age = duration((datetime.now().astimezone() - seen.at).total_seconds())
         above.append(Text(f"this was {age} ago: {problem}", style="red", no_wrap=True, overflow="ellipsis"))
-    below = [_coloured(line) for line in _below(seen)]
+    below = [_coloured(line) for line in _fitted(_below(seen), width, 2 * height // 3 - 2)]
     room = max(height - _FIXED_LINES - len(above) - len(below) + 3, 3)
     return Group(*above, _table(seen, width, room), *below, hint)
 
@@ -79,12 +83,14 @@ def _table(seen: Overview, width: int, room: int) -> Table | Text:
         return Text(f"\n{_NO_TABLES}\n")
     columns = [each for each in _COLUMNS if width >= each.from_width]
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", show_edge=False, pad_edge=False, collapse_padding=True)
-    for column in columns:
-        justify = "right" if column.right else "left"
-        table.add_column(column.title, justify=justify, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]
     shown, left = _ordered(seen), 0
     if len(shown) > room:
         shown, left = shown[: room - 1], len(shown) - room + 1
+    widths = [max(len(column.title), *(len(column.cell(each)) for each in shown)) for column in columns]
+    widths[0] = max(min(widths[0], width - sum(widths[1:]) - _GAP * (len(columns) - 1)), _LEAST_NAME)
+    for column, size in zip(columns, widths, strict=True):  # a long name gives way, and nothing else
+        justify = "right" if column.right else "left"
+        table.add_column(column.title, justify=justify, no_wrap=True, overflow="ellipsis", width=size)  # type: ignore[arg-type]
     for each in shown:
         cells = [column.cell(each) for column in columns]
         table.add_row(*(Text(cell, style=_COLOURS.get(cell, "")) for cell in cells))
@@ -119,25 +125,28 @@ def _below(seen: Overview) -> list[str]:
     capture = "; ".join(f"{mode} {', '.join(sorted(names))}" for mode, names in sorted(modes.items())) or "nothing"
     lag = f"; slot lag {compact(seen.slot.lag_bytes)}B" if seen.slot and seen.slot.lag_bytes is not None else ""
     lines = ["", f"capture: {capture}{lag}", f"waiting: {compact(sum(seen.waiting.values()))} changes"]
-    problems = [*_failures(seen), *_checks(seen)]
+    problems = _problems(seen)
     left = len(problems) - _MOST_PROBLEMS
     more = [f"… and {left} more; see `pgtrickle health`"] if left > 0 else []
-    return [*lines, *problems[:_MOST_PROBLEMS], *more]
+    return [*lines, *(line for each in problems[:_MOST_PROBLEMS] for line in each), *more]
 
 
-def _failures(seen: Overview) -> Iterator[str]:
-    for each in _ordered(seen):
-        if each.last_error is not None:
-            code = f"{each.error_code}: " if each.error_code and each.error_code not in each.last_error else ""
-            hint = f"; {_one_line(each.error_hint)}" if each.error_hint else ""
-            yield f"ERROR {_name(each)}: {code}{_one_line(each.last_error)}{hint}"
-
-
-def _checks(seen: Overview) -> Iterator[str]:
+def _problems(seen: Overview) -> list[list[str]]:
+    """The lines of each problem that health finds, the worst first: what is wrong, and what to do."""
+    found = []
     for severity in ("ERROR", "WARN"):
         for check in seen.checks:
             if check.severity == severity:
-                yield f"{severity} {check.check_name}: {_one_line(check.detail or '')}"
+                about = "" if check.check_name == "stream_tables" else f"{check.check_name}: "
+                cure = [f"      → {_one_line(check.hint)}"] if check.hint else []
+                found.append([f"{severity} {about}{_one_line(check.detail)}", *cure])
+    return found
+
+
+def _fitted(lines: Sequence[str], width: int, most: int) -> Sequence[str]:
+    """In full where there is room for it, else each cut off at the width."""
+    whole = [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent="        ") or [""]]
+    return whole if len(whole) <= most else lines
 
 
 def _coloured(line: str) -> Text:

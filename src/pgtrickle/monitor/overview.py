@@ -41,7 +41,7 @@ LEFT JOIN pg_class AS k ON p.is_there AND k.oid = t.pgt_relid
 LEFT JOIN LATERAL (SELECT h.* FROM pgtrickle.pgt_refresh_history AS h
                    WHERE h.pgt_id = t.pgt_id AND h.status <> 'RUNNING' ORDER BY h.refresh_id DESC LIMIT 1) AS l ON true
 LEFT JOIN LATERAL (SELECT h.error_code AS code, h.hint FROM pgtrickle.pgt_refresh_history AS h
-                   WHERE h.pgt_id = t.pgt_id AND h.status = 'FAILED' AND p.last_error IS NOT NULL
+                   WHERE h.pgt_id = t.pgt_id AND h.status = 'FAILED' AND strpos(p.last_error, h.error) > 0
                    ORDER BY h.refresh_id DESC LIMIT 1) AS f ON true
 LEFT JOIN LATERAL (SELECT h.started_at FROM pgtrickle.pgt_refresh_history AS h
                    WHERE h.pgt_id = t.pgt_id AND h.status = 'RUNNING' ORDER BY h.refresh_id DESC LIMIT 1) AS r ON true
@@ -52,7 +52,9 @@ SELECT d.pgt_id, d.source_relid::bigint AS source_relid,
        coalesce(n.nspname || '.' || c.relname, d.source_schema || '.' || d.source_name) AS source,
        coalesce(pgtrickle.source_type(d.source_relid), 'GONE') AS source_type, d.columns_used, d.cdc_mode
 FROM pgtrickle.pgt_dependencies AS d
-LEFT JOIN pg_class AS c ON c.oid = d.source_relid LEFT JOIN pg_namespace AS n ON n.oid = c.relnamespace
+LEFT JOIN pgtrickle.pgt_compared AS m ON m.copy_relid = d.source_relid
+LEFT JOIN pg_class AS c ON c.oid = coalesce(m.source_relid, d.source_relid)
+LEFT JOIN pg_namespace AS n ON n.oid = c.relnamespace
 ORDER BY d.pgt_id, d.source_relid
 """
 _WAITING = """

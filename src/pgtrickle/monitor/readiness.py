@@ -161,8 +161,8 @@ def _indexes(conn: psycopg.Connection[Any]) -> Iterator[Finding]:
                 wanted.setdefault(statement, []).append(str(stream))
         except (Error, psycopg.Error) as error:
             all_known = False
-            detail = f"{stream} cannot be explained: {' '.join(str(error).split())}"
-            yield Finding("indexes", "WARN", detail, getattr(error, "hint", None))
+            told = "; ".join(filter(None, [str(error), getattr(error, "hint", None)]))
+            yield Finding("indexes", "WARN", f"{stream} cannot be explained: {' '.join(told.split())}")
     for statement, streams in wanted.items():
         yield Finding("indexes", "WARN", f"refreshes of {', '.join(streams)} read a table whole", statement)
     bare = conn.execute(_INDEX_LESS).fetchall()

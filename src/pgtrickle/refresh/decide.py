@@ -120,7 +120,12 @@ def _by_changes(given: Circumstances) -> Decision:
         for source in given.sources.values():
             ratio = source.changes / max(source.rows, 1.0)
             if ratio > given.max_change_ratio:
-                share = f"{source.changes} changes for about {source.rows:.0f} rows of {source.name}"
+                share = f"{counted(source.changes)} for about {source.rows:.0f} rows of {source.name}"
                 return Decision(Action.FULL, f"{share}: above the ratio {given.max_change_ratio:g}")
-    reasons = [f"{total} changes", *filter(None, (given.clock,))]
+    reasons = [counted(total), *filter(None, (given.clock,))]
     return Decision(Action.DIFFERENTIAL, "; ".join(reasons))
+
+
+def counted(changes: int) -> str:
+    """In words."""
+    return f"{changes} change{'' if changes == 1 else 's'}"

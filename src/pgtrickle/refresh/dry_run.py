@@ -95,7 +95,7 @@ def _by_definition(stream: StreamTable) -> str | None:
         return f"it is computed in full: {stream.mode_reason or 'refresh mode is FULL'}"
     if not stream.is_populated:
         return "it was not populated yet"
-    return f"it is to be computed anew: {stream.reinit_reason}" if stream.needs_reinit else None
+    return f"it is to be computed again: {stream.reinit_reason}" if stream.needs_reinit else None
 
 
 @contextmanager
@@ -137,14 +137,14 @@ def _complete(window: Window, stream: StreamTable, patience_s: float) -> Window:
 def _by_window(prepared: Prepared, pending: Mapping[int, Pending], clock: ClockMoves) -> str | None:
     """Why the next refresh is none by changes, as far as these tell."""
     if not prepared.fits:
-        return "it is to be computed anew: this version of pgtrickle keeps its state in another way"
+        return "it is to be computed again: this version of pgtrickle keeps its state in another way"
     names = {table.oid: str(table) for table in prepared.sources}
     for problem, oids in (
         ("was truncated", [oid for oid, found in pending.items() if found.truncated]),
         ("was not captured for a time", [oid for oid, found in pending.items() if not found.captured]),
     ):
         if oids:
-            return f"it is to be computed anew: {', '.join(names[oid] for oid in oids)} {problem}"
+            return f"it is to be computed again: {', '.join(names[oid] for oid in oids)} {problem}"
     if clock.moved or any(found.changes for found in pending.values()):
         return None
     return "no changes are waiting"

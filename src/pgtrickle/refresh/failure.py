@@ -73,7 +73,9 @@ def from_server(error: psycopg.Error) -> Error:
     """What PostgreSQL said to a statement of ours outside of a refresh: it went away, we may not, or it refused."""
     said = " ".join((error.diag.message_primary or str(error)).split())
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
-        hint = error.diag.message_hint or "Connect as the owner of the tables, or have the privilege granted."
+        ours = re.search(r"\b(?:table|view|sequence) pgt_|\bschema pgtrickle", said)
+        whose = "catalog (of the schema pgtrickle), or as a member of that role" if ours else "tables"
+        hint = error.diag.message_hint or f"Connect as the owner of the {whose}, or have the privilege granted."
         return ServerError(said, code="PT402", hint=hint)
     lost = error.sqlstate is None and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
     if lost or (error.sqlstate or "").startswith(("08", "57P", "53")):

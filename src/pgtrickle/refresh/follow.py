@@ -73,12 +73,11 @@ def latest(connection: Connection, followed: Followed, since: str | None, until:
     row = connection.execute(
         statement(
             f"SELECT EXISTS (SELECT FROM {SCHEMA}.{buffer.buffer_name(followed.relid)}"
-            f" WHERE {in_window(known, until, None)}), coalesce(%s, pg_current_snapshot()::text)"
-        ),
-        [until],
+            f" WHERE {in_window(known, until, None)}), pg_current_snapshot()::text"
+        )
     ).fetchone()
     assert row is not None
-    return str(row[1]) if row[0] else known
+    return (until or str(row[1])) if row[0] else known
 
 
 def _require_kept(connection: Connection, followed: Followed, since: str) -> None:

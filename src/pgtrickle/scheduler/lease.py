@@ -165,7 +165,7 @@ class Lease:
             return woken
         except psycopg.errors.UndefinedTable as error:
             raise CatalogGone(
-                "the catalog of this database was removed", hint="Start the service again to install it anew."
+                "the catalog of this database was removed", hint="Start the service: it installs it again."
             ) from error
         except psycopg.Error as error:
             raise LeaseLost(

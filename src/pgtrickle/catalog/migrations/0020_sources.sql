@@ -155,8 +155,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         WHERE EXISTS (SELECT FROM pg_inherits AS i JOIN pg_class AS p ON p.oid = i.inhparent
                       WHERE i.inhparent = source AND p.relkind <> 'p')
         UNION ALL
-        SELECT 'PT641', 'it is a copy of ours, of a materialized view or foreign table',
-               'Only we write to it: leave cdc_mode out.'
+        SELECT 'PT641', 'it is a materialized view or foreign table: its changes are found by comparing it with a copy',
+               'Leave cdc_mode out.'
         WHERE EXISTS (SELECT FROM pgtrickle.pgt_compared AS p WHERE p.copy_relid = source)
     ) AS own ON true
     LEFT JOIN pg_class AS c ON c.oid = source

@@ -1,5 +1,170 @@
 -- Front doors in SQL: everything has a comment, all tables can be paused at once, a query can be tried, lineage.
 
+-- A copy that we compare has the name of what it is a copy of, and a source that was dropped the one that it had.
+
+CREATE OR REPLACE VIEW pgtrickle.pgt_stream_table_sources AS
+SELECT p.pgt_schema, p.pgt_name, coalesce(n.nspname::text COLLATE "default", d.source_schema) AS source_schema,
+       coalesce(c.relname::text COLLATE "default", d.source_name) AS source_name, d.source_relid, d.columns_used, d.cdc_mode,
+       u.pgt_id IS NOT NULL AS source_is_stream_table, pgtrickle.source_type(d.source_relid) AS source_type
+FROM pgtrickle.pgt_dependencies AS d
+JOIN pgtrickle.pgt_present AS p USING (pgt_id)
+LEFT JOIN pgtrickle.pgt_compared AS m ON m.copy_relid = d.source_relid
+LEFT JOIN pg_class AS c ON c.oid = coalesce(m.source_relid, d.source_relid)
+LEFT JOIN pg_namespace AS n ON n.oid = c.relnamespace
+LEFT JOIN pgtrickle.pgt_stream_tables AS u ON u.pgt_relid = d.source_relid;
+
+CREATE OR REPLACE FUNCTION pgtrickle.dependency_tree()
+RETURNS TABLE (tree_line text, node text, node_type text, depth integer, status text, refresh_mode text)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH RECURSIVE named AS (
+        SELECT t.pgt_id, t.pgt_relid, format('%I.%I', p.pgt_schema, p.pgt_name) AS name, p.status, t.refresh_mode, c.circle_id
+        FROM pgtrickle.pgt_stream_tables AS t JOIN pgtrickle.pgt_present AS p USING (pgt_id)
+        LEFT JOIN pgtrickle.pgt_circles AS c USING (pgt_id)
+    ), edges AS (
+        SELECT t.pgt_relid AS reader, t.circle_id, s.source_relid AS source, s.name,
+               row_number() OVER (PARTITION BY t.pgt_relid ORDER BY s.name) AS place,
+               row_number() OVER (PARTITION BY t.pgt_relid ORDER BY s.name DESC) = 1 AS last
+        FROM named AS t
+        JOIN (SELECT d.pgt_id, d.source_relid, format('%I.%I', coalesce(n.nspname::text COLLATE "default", d.source_schema),
+                                                      coalesce(c.relname::text COLLATE "default", d.source_name)) AS name
+              FROM pgtrickle.pgt_dependencies AS d LEFT JOIN pgtrickle.pgt_compared AS m ON m.copy_relid = d.source_relid
+              LEFT JOIN pg_class AS c ON c.oid = coalesce(m.source_relid, d.source_relid)
+              LEFT JOIN pg_namespace AS n ON n.oid = c.relnamespace) AS s USING (pgt_id)
+    ), tree AS (
+        SELECT t.pgt_relid AS relid, t.name, '' AS branch, '' AS stem,
+               ARRAY[row_number() OVER (ORDER BY t.name)] AS place, ARRAY[t.pgt_relid] AS way, false AS back
+        FROM named AS t
+        WHERE coalesce(t.circle_id, t.pgt_id) = t.pgt_id
+          AND NOT EXISTS (SELECT FROM named AS m JOIN edges AS e ON e.source = m.pgt_relid
+                          WHERE (m.pgt_id = t.pgt_id OR m.circle_id = t.circle_id)
+                            AND e.circle_id IS DISTINCT FROM coalesce(t.circle_id, -1))
+        UNION ALL
+        SELECT e.source, e.name, tree.stem || CASE WHEN e.last THEN '`-- ' ELSE '|-- ' END,
+               tree.stem || CASE WHEN e.last THEN '    ' ELSE '|   ' END, tree.place || e.place, tree.way || e.source,
+               e.source = ANY (tree.way)
+        FROM tree JOIN edges AS e ON e.reader = tree.relid
+        WHERE NOT tree.back
+    )
+    SELECT tree.branch || tree.name || CASE WHEN s.pgt_id IS NULL THEN ' [src]' WHEN tree.back THEN ' [circle]' ELSE '' END,
+           tree.name, CASE WHEN s.pgt_id IS NULL THEN 'source_table' ELSE 'stream_table' END, cardinality(tree.way) - 1,
+           s.status, s.refresh_mode
+    FROM tree LEFT JOIN named AS s ON s.pgt_relid = tree.relid
+    ORDER BY tree.place
+$$;
+
+-- Eligibility is that of the role that owns the catalog, under which the service runs.
+CREATE OR REPLACE VIEW pgtrickle.pgt_cdc_status AS
+SELECT coalesce(CASE WHEN c.oid IS NOT NULL THEN pg_catalog.format('%I.%I', n.nspname, c.relname) END,
+                (SELECT pg_catalog.format('%I.%I', r.source_schema, r.source_name) FROM pgtrickle.pgt_dependencies AS r
+                 WHERE r.source_relid = k.source_relid LIMIT 1), k.source_relid::text) AS source_table,
+       k.cdc_mode,
+       CASE WHEN k.cdc_mode <> 'TRIGGER' OR g.source_relid IS NOT NULL THEN pgtrickle.slot_name() END AS slot_name,
+       CASE WHEN k.cdc_mode <> 'TRIGGER' OR g.source_relid IS NOT NULL THEN s.lag_bytes END AS slot_lag_bytes,
+       t.writing = k.trigger_count AS trigger_active,
+       e.code IS NULL AS eligible,
+       coalesce(e.reason, k.last_error, k.note) AS reason,
+       e.hint,
+       k.source_relid,
+       k.requested,
+       k.mode_since,
+       k.transition_started_at,
+       k.next_try_at,
+       k.failures,
+       g.source_relid IS NOT NULL AS draining,
+       k.source_relid IN (SELECT p.source_relid FROM pgtrickle.pgt_published AS p) AS published,
+       greatest(d.confirmed_lsn, s.confirmed_flush_lsn) AS confirmed_lsn,
+       coalesce(d.status, 'STOPPED') AS decoder_status,
+       d.error AS decoder_error,
+       ARRAY(SELECT r.pgt_id FROM pgtrickle.pgt_dependencies AS r
+             WHERE r.source_relid = k.source_relid AND r.cdc_mode IS NOT NULL ORDER BY 1) AS tracked_by_pgt_ids,
+       u.last_consumed_lsn
+FROM pgtrickle.pgt_change_tracking AS k
+JOIN pgtrickle.pgt_capture_objects AS o ON o.source_relid = k.source_relid
+LEFT JOIN pgtrickle.pgt_compared AS m ON m.copy_relid = k.source_relid
+LEFT JOIN pg_class AS c ON c.oid = coalesce(m.source_relid, k.source_relid)
+LEFT JOIN pg_namespace AS n ON n.oid = c.relnamespace
+LEFT JOIN pgtrickle.pgt_slot AS s ON true
+LEFT JOIN pgtrickle.pgt_decoder AS d ON d.slot_name = pgtrickle.slot_name()
+LEFT JOIN pgtrickle.pgt_draining AS g ON g.source_relid = k.source_relid
+LEFT JOIN pgtrickle.pgt_consumed AS u ON u.source_relid = k.source_relid
+CROSS JOIN LATERAL (SELECT count(*) AS writing FROM pg_trigger WHERE tgfoid = o.function_oid AND tgenabled = 'A') AS t
+CROSS JOIN LATERAL pgtrickle.wal_eligibility(
+    k.source_relid, k.columns, (SELECT nspowner FROM pg_namespace WHERE nspname = 'pgtrickle'),
+    pgtrickle.setting('auto_replica_identity', 'off')::boolean) AS e;
+
+-- How old the data of a stream table is. Where writers keep it, it is not, unless a refresh is needed first.
+CREATE FUNCTION pgtrickle.staleness_of(effective_mode text, needs_reinit boolean, data_timestamp timestamptz)
+RETURNS interval
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN effective_mode = 'IMMEDIATE' AND NOT needs_reinit AND data_timestamp IS NOT NULL THEN interval '0'
+                ELSE now() - data_timestamp END
+$$;
+COMMENT ON FUNCTION pgtrickle.staleness_of IS 'Internal: how old the data of a stream table is.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.staleness_of_full_name(name text) RETURNS double precision
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT extract(epoch FROM pgtrickle.staleness_of(t.effective_mode, t.needs_reinit, t.data_timestamp))::double precision
+    FROM pgtrickle.pgt_stream_tables AS t WHERE t.pgt_id = pgtrickle.pgt_id_of(name)
+$$;
+
+CREATE OR REPLACE VIEW pgtrickle.stream_tables_info AS
+SELECT t.pgt_id, t.pgt_relid, p.pgt_schema, p.pgt_name, t.defining_query, t.schedule, t.refresh_mode, t.effective_mode,
+       t.mode_reason, p.status, t.is_populated, t.needs_reinit, t.reinit_reason, t.data_timestamp,
+       pgtrickle.staleness_of(t.effective_mode, t.needs_reinit, t.data_timestamp) AS staleness, t.last_refresh_at, t.consecutive_errors, p.last_error, t.created_at,
+       t.updated_at, p.owner, n.next_run, n.freshness_deadline, c.circle_id
+FROM pgtrickle.pgt_stream_tables AS t JOIN pgtrickle.pgt_present AS p USING (pgt_id)
+JOIN pgtrickle.pgt_next_runs AS n USING (pgt_id)
+LEFT JOIN pgtrickle.pgt_circles AS c USING (pgt_id);
+
+CREATE OR REPLACE VIEW pgtrickle.pg_stat_stream_tables AS
+SELECT t.pgt_id, p.pgt_schema, p.pgt_name, p.status, t.refresh_mode, t.effective_mode, t.is_populated,
+       t.data_timestamp, pgtrickle.staleness_of(t.effective_mode, t.needs_reinit, t.data_timestamp) AS staleness, t.schedule, t.consecutive_errors, p.last_error,
+       h.total_refreshes, h.successful_refreshes, h.failed_refreshes, h.full_refreshes, h.differential_refreshes,
+       h.rows_inserted, h.rows_deleted, h.changes_read, h.avg_duration_ms,
+       l.action AS last_action, l.status AS last_status, l.reason AS last_reason, l.duration_ms AS last_duration_ms,
+       c.cdc_modes, c.slot_name,
+       CASE WHEN c.slot_name IS NOT NULL THEN (SELECT s.lag_bytes FROM pgtrickle.pgt_slot AS s) END AS slot_lag_bytes,
+       (SELECT d.status FROM pgtrickle.pgt_decoder AS d WHERE d.slot_name = c.slot_name) AS decoder_status,
+       n.next_run, n.freshness_deadline
+FROM pgtrickle.pgt_stream_tables AS t
+JOIN pgtrickle.pgt_present AS p USING (pgt_id)
+JOIN pgtrickle.pgt_next_runs AS n USING (pgt_id)
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(refreshes), 0)::bigint AS total_refreshes,
+           coalesce(sum(refreshes) FILTER (WHERE status = 'COMPLETED'), 0)::bigint AS successful_refreshes,
+           coalesce(sum(refreshes) FILTER (WHERE status = 'FAILED'), 0)::bigint AS failed_refreshes,
+           coalesce(sum(refreshes) FILTER (WHERE status = 'COMPLETED' AND action IN ('FULL', 'REINITIALIZE')), 0)::bigint
+               AS full_refreshes,
+           coalesce(sum(refreshes) FILTER (WHERE status = 'COMPLETED' AND action = 'DIFFERENTIAL'), 0)::bigint
+               AS differential_refreshes,
+           coalesce(sum(rows_inserted), 0) AS rows_inserted,
+           coalesce(sum(rows_deleted), 0) AS rows_deleted,
+           coalesce(sum(changes_read), 0) AS changes_read,
+           1000 * sum(seconds) FILTER (WHERE status = 'COMPLETED')
+               / nullif(sum(refreshes) FILTER (WHERE status = 'COMPLETED'), 0)::double precision AS avg_duration_ms
+    FROM pgtrickle.pgt_refresh_counts WHERE pgt_id = t.pgt_id
+) AS h
+CROSS JOIN LATERAL (
+    SELECT array_agg(DISTINCT cdc_mode) FILTER (WHERE cdc_mode IS NOT NULL) AS cdc_modes, min(slot_name) AS slot_name
+    FROM pgtrickle.pgt_dependencies WHERE pgt_id = t.pgt_id
+) AS c
+LEFT JOIN LATERAL (
+    SELECT action, status, reason, duration_ms FROM pgtrickle.pgt_refresh_history
+    WHERE pgt_id = t.pgt_id AND status <> 'RUNNING' ORDER BY refresh_id DESC LIMIT 1
+) AS l ON true;
+
+CREATE OR REPLACE FUNCTION pgtrickle.pgt_status()
+RETURNS TABLE (name text, status text, refresh_mode text, effective_mode text, is_populated boolean,
+               consecutive_errors integer, schedule text, data_timestamp timestamptz, staleness interval,
+               next_run timestamptz)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('%I.%I', p.pgt_schema, p.pgt_name), p.status, t.refresh_mode, t.effective_mode, t.is_populated,
+           t.consecutive_errors, t.schedule, t.data_timestamp, pgtrickle.staleness_of(t.effective_mode, t.needs_reinit, t.data_timestamp), n.next_run
+    FROM pgtrickle.pgt_stream_tables AS t JOIN pgtrickle.pgt_present AS p USING (pgt_id)
+    JOIN pgtrickle.pgt_next_runs AS n USING (pgt_id)
+    ORDER BY p.pgt_schema, p.pgt_name
+$$;
+
 -- What each stream table is computed from: a closure, so it ends in a circle too, and a way that is taken twice counts
 -- once.
 CREATE VIEW pgtrickle.pgt_lineage AS
@@ -11,10 +176,11 @@ WITH RECURSIVE reached (pgt_id, relid) AS (
     JOIN pgtrickle.pgt_dependencies AS d ON d.pgt_id = t.pgt_id
 )
 SELECT p.pgt_schema, p.pgt_name, n.nspname::text COLLATE "default" AS source_schema,
-       c.relname::text COLLATE "default" AS source_name, r.relid AS source_relid,
+       c.relname::text COLLATE "default" AS source_name, c.oid AS source_relid,
        pgtrickle.source_type(r.relid) AS source_type, d.source_relid IS NOT NULL AS is_direct, d.columns_used
 FROM reached AS r JOIN pgtrickle.pgt_present AS p USING (pgt_id)
-JOIN pg_class AS c ON c.oid = r.relid JOIN pg_namespace AS n ON n.oid = c.relnamespace
+LEFT JOIN pgtrickle.pgt_compared AS m ON m.copy_relid = r.relid
+JOIN pg_class AS c ON c.oid = coalesce(m.source_relid, r.relid) JOIN pg_namespace AS n ON n.oid = c.relnamespace
 LEFT JOIN pgtrickle.pgt_dependencies AS d ON d.pgt_id = r.pgt_id AND d.source_relid = r.relid;
 
 -- The tables that pause_all() and resume_all() make requests for, one for each; with the status that they will have once
@@ -124,7 +290,7 @@ COMMENT ON FUNCTION pgtrickle.pgt_status IS
     'Every stream table: status, modes, schedule, how old its data is, when the next refresh is due.';
 COMMENT ON FUNCTION pgtrickle.get_refresh_history IS 'The last refreshes of a stream table, newest first.';
 COMMENT ON FUNCTION pgtrickle.get_staleness IS
-    'Seconds since the snapshot that a stream table shows; NULL before it is filled.';
+    'Seconds since the snapshot that a stream table shows; zero in IMMEDIATE mode, NULL before it is filled.';
 COMMENT ON FUNCTION pgtrickle.st_refresh_stats IS
     'Every stream table: how often it was refreshed, with what result, how many rows were written, how long it took.';
 COMMENT ON FUNCTION pgtrickle.explain_st IS
@@ -295,7 +461,8 @@ COMMENT ON SCHEMA pgtrickle_state IS
     'What stream tables keep beside their rows, and rows on their way. Written by pgtrickle.';
 
 -- What columns mean, where their names do not say it.
-COMMENT ON COLUMN pgtrickle.pg_stat_stream_tables.staleness IS 'Age of the snapshot that the table shows.';
+COMMENT ON COLUMN pgtrickle.pg_stat_stream_tables.staleness IS
+    'Age of the snapshot that the table shows; zero where writers keep it (IMMEDIATE).';
 COMMENT ON COLUMN pgtrickle.pg_stat_stream_tables.data_timestamp IS
     'The moment that the table shows: it is equal to its query as of then.';
 COMMENT ON COLUMN pgtrickle.pg_stat_stream_tables.effective_mode IS
@@ -320,7 +487,7 @@ COMMENT ON COLUMN pgtrickle.stream_tables_info.needs_reinit IS
     'Whether the next refresh computes it from scratch; reinit_reason says why.';
 COMMENT ON COLUMN pgtrickle.stream_tables_info.data_timestamp IS
     'The moment that the table shows: it is equal to its query as of then.';
-COMMENT ON COLUMN pgtrickle.stream_tables_info.staleness IS 'Age of that moment.';
+COMMENT ON COLUMN pgtrickle.stream_tables_info.staleness IS 'Age of that moment; zero where writers keep it (IMMEDIATE).';
 COMMENT ON COLUMN pgtrickle.stream_tables_info.consecutive_errors IS
     'Failures in a row; after max_consecutive_errors it is suspended.';
 COMMENT ON COLUMN pgtrickle.stream_tables_info.owner IS

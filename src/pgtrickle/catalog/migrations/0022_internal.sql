@@ -36,7 +36,7 @@ DECLARE
         'outlived_crashes', 'pause_problems', 'read_by_view', 'refuse', 'refuse_query', 'refuse_source_ddl',
         'request_progress', 'require_own_transaction', 'require_query', 'schedule_period',
         'sees_all_writers', 'service_pid', 'serving_roles', 'set_origin', 'setting', 'sources_of_view',
-        'staleness_of_full_name', 'steerable_tables', 'takers', 'tell_source_ddl', 'tell_waiting',
+        'staleness_of', 'staleness_of_full_name', 'steerable_tables', 'takers', 'tell_source_ddl', 'tell_waiting',
         'unfilled_tables', 'unserved_tables', 'wal_since', 'wal_verdict', 'who_leads', 'with_descendants'];
     known CONSTANT text := format('\mpgtrickle\.(%s)\M(?=\s*\()', array_to_string(moved, '|'));
     own_schemas CONSTANT text := '''pgtrickle_changes'', ''pgtrickle_state''';  -- where they are listed

@@ -155,8 +155,9 @@ CREATE FUNCTION pgtrickle_internal.last_refresh_of(stream_id bigint) RETURNS tex
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT format('%s, %s in %s ms at %s: %s', h.action, h.status, round(h.duration_ms::numeric, 1), h.started_at,
                   coalesce(h.error, h.reason))
-           || coalesce(E'\nof that ' || (SELECT string_agg(format('%s %s ms', p.key, p.value), ', ' ORDER BY p.key)
-                                         FROM jsonb_each_text(h.phases) AS p), '')
+           || coalesce(E'\nof that ' || (SELECT string_agg(format('%s %s ms', p.name, p.ms), ', ' ORDER BY p.name)
+                                         FROM (SELECT replace(key, 'spark', 'evaluate'), value
+                                               FROM jsonb_each_text(h.phases)) AS p (name, ms)), '')
     FROM pgtrickle.pgt_refresh_history AS h
     WHERE h.pgt_id = stream_id AND h.status <> 'RUNNING' ORDER BY h.refresh_id DESC LIMIT 1
 $$;

@@ -218,5 +218,5 @@ class _Delta:
         return Problem(
             f"rows were to be {how} {self.storage.schema}.{self.storage.name}",
             "PT330",
-            "if somebody changed the stream table by hand: the next refresh computes it anew",
+            "if somebody changed the stream table by hand: the next refresh computes it again",
         )

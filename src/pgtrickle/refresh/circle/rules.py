@@ -14,7 +14,7 @@ from pgtrickle.delta.monotone import name, obstacle
 from pgtrickle.errors import Refused, StateError
 from pgtrickle.query.clock import values_in
 from pgtrickle.query.operators import Operator
-from pgtrickle.refresh.decide import Action, Decision
+from pgtrickle.refresh.decide import Action, Decision, counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +124,9 @@ def decide(
         return Decision(Action.NO_DATA, "no changes since the last refresh")
     lost = [source.title for source in changed.values() if source.lost_rows]
     if lost:
-        return Decision(Action.FULL, f"{total} changes, and rows of {', '.join(lost)} are gone")
+        return Decision(Action.FULL, f"{counted(total)}, and rows of {', '.join(lost)} are gone")
     for member in members:
         above = obstacle(member.tree, changed.keys()) if member.tree is not None else None
         if above is not None:
-            return Decision(Action.FULL, f"{total} changes, some below {name(above)} in {member.title}")
-    return Decision(Action.DIFFERENTIAL, f"{total} changes")
+            return Decision(Action.FULL, f"{counted(total)}, some below {name(above)} in {member.title}")
+    return Decision(Action.DIFFERENTIAL, counted(total))

@@ -177,7 +177,7 @@ def redefine(
         prepared = prepare(connection, stream.pgt_id, stream.pgt_schema, stream.pgt_name, compiled)
         before = [dependency.source_relid for dependency in catalog.dependencies(connection, stream.pgt_id)]
         for other in catalog.circle(connection, stream.pgt_id):  # in a circle they keep no state to go on from
-            record.mark_reinit(connection, other, f"{stream}, which it was in a circle with, was defined anew")
+            record.mark_reinit(connection, other, f"{stream}, which it was in a circle with, was defined again")
         fitted = reshape.fit(connection, stream, prepared, may_change=may_change)
         if stream.is_immediate:
             install.remove(connection, stream.pgt_id)

@@ -331,7 +331,7 @@ def _require_captured(connections: Connections, stream: StreamTable, missed: Col
         raise StateError(
             f"{stream} cannot be compared at its snapshot: changes of {names} were not captured for a time",
             code="PT346",
-            hint="Refresh it: it is computed anew.",
+            hint="Refresh it: it is computed again.",
         )
 
 

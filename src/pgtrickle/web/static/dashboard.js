@@ -117,6 +117,7 @@ async function ask(path, body, login = of) {
   const answer = await fetch(`api/${path}${path.includes("?") ? "&" : "?"}of=${login}`, options);
   const found = await answer.json();
   if (answer.status === 401) throw Object.assign(new Error(found.problem.message), { unknown: true });
+  page("unlock").hidden = true; // the token is the right one, or none is needed
   if (!answer.ok) throw Object.assign(new Error(found.problem.message), { hint: found.problem.hint, code: found.problem.code });
   return found;
 }
@@ -257,26 +258,19 @@ function tiles(data) {
     tile(`${wal} / ${data.captured.length}`, "sources captured from the WAL"));
 }
 
-const CURES = {
-  loops: "The service restarts what hangs where it can. `pgtrickle health` says what each loop is at; the log says why.",
-  stream_tables: "Resume it, on its page or by `pgtrickle resume`, when it is to be refreshed again.",
-  staleness: "Its page shows how long refreshes take and why. Give it a longer schedule, or the indexes that `pgtrickle doctor` names.",
-  reinitialization: "The next refresh does it. Nothing is to be done.",
-  capture: "`pgtrickle cdc` says more. The service goes back to triggers where it must, and `pgtrickle repair` makes anew what is gone.",
-  buffers: "A reader that is suspended or fails keeps them: resume it, put it right, or drop it.",
-};
-
 function urgent(data) {
   // What is wrong, the worst first: severity, name, text, what to do.
   const found = [];
   const failed = data.tables.filter((each) => each.last_error);
+  const isOf = (check, table) => check.check_name === "stream_tables" && check.detail.startsWith(`${table.quoted} is`);
   for (const each of failed) {
+    const cure = data.checks.find((check) => isOf(check, each))?.hint || each.error_hint;
     const severity = each.status === "ACTIVE" ? "WARN" : "ERROR";
-    found.push([severity, h("a", { href: link(each), "data-key": `a${each.pgt_id}` }, each.name), `: ${each.last_error}`, each.error_hint]);
+    found.push([severity, h("a", { href: link(each), "data-key": `a${each.pgt_id}` }, each.name), `: ${each.last_error}`, cure]);
   }
   for (const each of data.checks) {
-    if (each.severity === "OK" || (each.check_name === "stream_tables" && failed.some((table) => each.detail.startsWith(table.quoted)))) continue;
-    found.push([each.severity, each.check_name.replaceAll("_", " "), `: ${each.detail}`, CURES[each.check_name]]);
+    if (each.severity === "OK" || failed.some((table) => isOf(each, table))) continue;
+    found.push([each.severity, each.check_name.replaceAll("_", " "), `: ${each.detail}`, each.hint]);
   }
   const rank = ["ERROR", "WARN"];
   return found.filter((each) => rank.includes(each[0])).sort((a, b) => rank.indexOf(a[0]) - rank.indexOf(b[0]));
@@ -325,7 +319,12 @@ function dag(data) {
 const unqualified = (name) => (name.startsWith("public.") ? name.slice(7) : name);
 const age = (table) => (table.effective_mode === "IMMEDIATE" ? "immediate" : table.staleness_s === null ? "" : `${span(table.staleness_s)} old`);
 const MODES = { TRIGGER: "triggers", TRANSITIONING: "triggers → WAL", WAL: "WAL" };
-const capture = (found, type) => (found ? MODES[found.cdc_mode] : { STREAM_TABLE: "stream table", GONE: "gone" }[type] || "read in full");
+const COMPARED = ["MATERIALIZED_VIEW", "FOREIGN_TABLE"];
+function capture(found, type) {
+  if (type === "GONE") return "dropped";
+  if (!found) return type === "STREAM_TABLE" ? "stream table" : "read in full";
+  return COMPARED.includes(type) ? "comparing" : MODES[found.cdc_mode];
+}
 
 function curve(points) {
   // Straight where two points are of one height, else bent so that it leaves and comes in level.
@@ -394,12 +393,15 @@ function sources(data) {
   const others = new Map();
   for (const edge of data.edges) if (!captured.has(edge.source_relid) && edge.source_type !== "STREAM_TABLE") others.set(edge.source_relid, edge);
   const stored = new Set(data.tables.map((each) => each.pgt_relid));
+  const types = new Map(data.edges.map((edge) => [edge.source_relid, edge.source_type]));
+  const hint = (each) => each.hint && !COMPARED.includes(types.get(each.source_relid)) && h("div", { class: "hint" }, told(each.hint));
   const rows = data.captured.filter((each) => !stored.has(each.source_relid)).map((each) => h("tr", {},
     cell("source", { class: "name" }, named(each.source_table)),
-    cell("captured by", {}, MODES[each.cdc_mode], each.trigger_active || each.cdc_mode === "WAL" ? null : h("div", { class: "state failed" }, "✖ triggers are off")),
+    cell("captured by", {}, capture(each, types.get(each.source_relid)),
+      each.trigger_active || each.cdc_mode === "WAL" || types.get(each.source_relid) === "GONE" ? null : h("div", { class: "state failed" }, "✖ triggers are off")),
     cell("slot lag", { class: "num" }, size(each.slot_lag_bytes)),
     cell("waiting", { class: "num" }, number(data.waiting[each.source_relid] || 0)),
-    cell("why", { class: each.reason ? "why" : "why none" }, each.reason, each.hint && h("div", { class: "hint" }, told(each.hint)))));
+    cell("why", { class: each.reason ? "why" : "why none" }, each.reason, hint(each))));
   for (const edge of others.values()) {
     rows.push(h("tr", {}, cell("source", { class: "name" }, named(edge.source)), cell("captured by", {}, capture(null, edge.source_type)),
       cell("slot lag", { class: "num none" }, "–"), cell("waiting", { class: "num none" }, "–"),
@@ -454,12 +456,13 @@ async function lookAtTable(id, mine) {
     h("p", { class: "small" }, h("a", { href: home(), "data-key": "up" }, "← all stream tables")),
     h("div", { class: "head" }, h("h1", {}, table.name), state(table.state), steering(table)),
     table.last_error && h("section", { class: "card", "aria-label": "Error" }, h("div", { class: `alarm ${table.status === "ACTIVE" ? "WARN" : "ERROR"}` },
-      h("b", {}, "✖ error"), h("p", {}, table.last_error), table.error_hint && h("p", { class: "hint" }, told(table.error_hint)))),
+      h("b", {}, "✖ error"), h("p", {}, table.last_error), table.error_hint && h("p", { class: "hint" }, told(table.error_hint)),
+      table.status === "SUSPENDED" && h("p", { class: "hint" }, told(`It is suspended until it is resumed, here or by \`pgtrickle resume ${table.name}\`.`)))),
     h("section", { class: "card", "aria-label": "Facts" }, h("dl", { class: "facts" },
       fact("staleness", table.effective_mode === "IMMEDIATE" ? "none: kept by writers" : span(table.staleness_s)), fact("schedule", table.schedule || "calculated"),
       fact("mode", mode(table)), fact("next run", table.next_run && (since(table.next_run, at) > 0 ? "due now" : `in ${span(-since(table.next_run, at))}`)),
       fact("rows", table.rows === null ? null : `about ${number(table.rows)}`), fact("size", table.bytes === null ? null : size(table.bytes)),
-      fact("owner", table.owner), fact("read by", facts["read by"]), fact("in a circle with", facts.circle), fact("state kept", facts.state), fact("why this mode", table.mode_reason),
+      fact("owner", table.owner), fact("read by", facts["read by"]?.split(", ").flatMap((name, i) => [i ? ", " : "", ...named(name)])), fact("in a circle with", facts.circle), fact("state kept", facts.state), fact("why this mode", table.mode_reason),
       fact("will be computed again", table.needs_reinit ? table.reinit_reason || "yes" : null), fact("failures in a row", table.consecutive_errors || null))),
     h("div", { class: "two" }, timesChart(history), stalenessChart(history, table, at)),
     h("div", { class: "two" },
@@ -588,11 +591,11 @@ function costs(found) {
     h("dl", { class: "facts" },
       fact("changes that wait for it", changes === null ? "many, or not known" : number(changes)),
       Object.entries(chosen?.expected || {}).map(([way, ms]) => fact(`expected of ${way}`, millis(ms)))),
-    real.length > 0 && [h("h3", {}, "What the last ones really cost"), h("table", { class: "tight" }, heads(["action", "way", ">changes", ">expected", ">took"]), h("tbody", {}, real.map((each) => h("tr", {},
-      h("td", {}, each.action), h("td", {}, each.way || "–"), h("td", { class: "num" }, each.action === "DIFFERENTIAL" ? number(each.changes_read) : "–"),
+    real.length > 0 && [h("h3", {}, "What the last ones really cost"), h("table", { class: "tight" }, heads(["action", ">changes", ">expected", ">took"]), h("tbody", {}, real.map((each) => h("tr", {},
+      h("td", {}, each.way || each.action), h("td", { class: "num" }, each.action === "DIFFERENTIAL" ? number(each.changes_read) : "–"),
       h("td", { class: "num" }, each.expected?.[each.way] === undefined ? "–" : millis(each.expected[each.way])), h("td", { class: "num" }, millis(each.took_ms ?? each.duration_ms))))))],
     phases.length > 0 && [h("h3", {}, `Where the time went (${table.last_at ? time(done.finished_at) : ""})`),
-      h("table", { class: "tight" }, h("tbody", {}, phases.map(([name, ms]) => h("tr", {}, h("td", {}, name.replaceAll("_", " ")), h("td", { class: "num" }, millis(ms)),
+      h("table", { class: "tight" }, h("tbody", {}, phases.map(([name, ms]) => h("tr", {}, h("td", {}, name === "spark" ? "evaluate" : name.replaceAll("_", " ")), h("td", { class: "num" }, millis(ms)),
         h("td", {}, s("svg", { width: 100, height: 10, "aria-hidden": "true" }, s("rect", { class: "bar", y: 1, width: Math.max((100 * ms) / total, 1), height: 8, rx: 2 })))))))]);
 }
 
