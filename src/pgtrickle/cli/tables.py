@@ -279,11 +279,7 @@ def _show_status(streams: Sequence[StreamTable], *, as_json: bool) -> None:
                 stream,
                 stream.status,
                 _mode(stream),
-<<<<<<< HEAD
-                stream.schedule or "calculated",
-=======
                 "by writers" if _is_kept_by_writers(stream) else stream.schedule or "calculated",
->>>>>>> 3e5cf899149c5ac46bfa9084b256e46a125010ce
                 duration(_staleness(stream)),
                 stream.last_refresh_at,
                 stream.next_run,
@@ -390,11 +386,6 @@ def _mode(stream: StreamTable) -> str:
     if stream.refresh_mode == stream.effective_mode:
         return stream.refresh_mode
     return f"{stream.refresh_mode} ({stream.effective_mode})"
-
-
-def _staleness(stream: StreamTable) -> float | None:
-    """Seconds; none, if it is kept by its writers."""
-    return 0.0 if stream.is_immediate else age(stream.data_timestamp)
 
 
 def _sentence(result: RefreshResult) -> str:

@@ -4,7 +4,7 @@
 CREATE OR REPLACE VIEW pgtrickle.stream_tables_info AS
 SELECT t.pgt_id, t.pgt_relid, p.pgt_schema, p.pgt_name, t.defining_query, t.schedule, t.refresh_mode, t.effective_mode,
        t.mode_reason, p.status, t.is_populated, t.needs_reinit, t.reinit_reason, t.data_timestamp,
-       CASE WHEN t.effective_mode = 'IMMEDIATE' AND t.data_timestamp IS NOT NULL THEN interval '0'
+       CASE WHEN t.effective_mode = 'IMMEDIATE' AND t.is_populated AND NOT t.needs_reinit THEN interval '0'
             ELSE now() - t.data_timestamp END AS staleness,
        t.last_refresh_at, t.consecutive_errors, p.last_error, t.created_at,
        t.updated_at, p.owner, n.next_run, n.freshness_deadline, c.circle_id
@@ -29,7 +29,7 @@ COMMENT ON COLUMN pgtrickle.pgt_stream_table_sources.cdc_mode IS
 CREATE OR REPLACE VIEW pgtrickle.pg_stat_stream_tables AS
 SELECT t.pgt_id, p.pgt_schema, p.pgt_name, p.status, t.refresh_mode, t.effective_mode, t.is_populated,
        t.data_timestamp,
-       CASE WHEN t.effective_mode = 'IMMEDIATE' AND t.data_timestamp IS NOT NULL THEN interval '0'
+       CASE WHEN t.effective_mode = 'IMMEDIATE' AND t.is_populated AND NOT t.needs_reinit THEN interval '0'
             ELSE now() - t.data_timestamp END AS staleness,
        t.schedule, t.consecutive_errors, p.last_error,
        h.total_refreshes, h.successful_refreshes, h.failed_refreshes, h.full_refreshes, h.differential_refreshes,
