@@ -24,7 +24,7 @@ SELECT t.pgt_id, t.pgt_relid::bigint, p.pgt_schema, p.pgt_name,
        p.owner, p.status, t.refresh_mode, t.effective_mode, t.mode_reason, t.schedule,
        extract(epoch FROM t.schedule_period)::float8 AS period_s, t.is_populated, t.needs_reinit, t.reinit_reason,
        t.data_timestamp,
-       CASE WHEN t.effective_mode = 'IMMEDIATE' AND t.is_populated AND NOT t.needs_reinit THEN 0
+       CASE WHEN t.effective_mode = 'IMMEDIATE' AND NOT t.needs_reinit AND t.data_timestamp IS NOT NULL THEN 0
             WHEN t.data_timestamp IS NOT NULL
             THEN greatest(extract(epoch FROM clock_timestamp() - t.data_timestamp), 0)::float8 END AS staleness_s,
        n.next_run, t.consecutive_errors, p.last_error,
