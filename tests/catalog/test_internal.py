@@ -92,6 +92,8 @@ CHANGED = frozenset(
     {
         "on_source_ddl",
         "on_subscription_ddl",
+        "explain_full_name",
+        "lease_problems",
         "explain_st",
         "is_done",
         "request_progress",

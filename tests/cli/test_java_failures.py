@@ -68,9 +68,8 @@ def test_no_java_trace_reaches_the_terminal(shop: str, tmp_path: Path) -> None:
         connection.execute("ANALYZE many")
     told_nothing = begin(shop, tmp_path, "install").communicate(timeout=60)
     assert told_nothing[1] == ""
-    elsewhere = begin(
-        shop, tmp_path, *CREATE, ORDERS, PGTRICKLE_SPARK_MASTER="sc://127.0.0.1:1"
-    )  # it waits ten seconds
+    address = "sc://127.0.0.1:1"  # is waited for ten seconds
+    elsewhere = begin(shop, tmp_path, "create", "u", "--query", ORDERS, PGTRICKLE_SPARK_MASTER=address)
     slow = begin(shop, tmp_path, "create", "slow", "--query", SLOW)
     unknown = begin(shop, tmp_path, *CREATE, ORDERS, PGTRICKLE_SPARK_MASTER="nonsense")
     kill_java(slow, shop)
