@@ -10,7 +10,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "pgtrickle"
 CALLED_BY_OTHERS = {
-    *("MULTI_ARG_DISTINCT", "Generator", "arg_types", "pow_sql", "_values_to_select"),  # sqlglot's hooks
+    *("MULTI_ARG_DISTINCT", "Generator", "arg_types", "array_sql", "pow_sql", "_values_to_select"),  # sqlglot's hooks
     *("daemon_threads", "log_message", "do_GET", "do_POST", "send_error", "sys_version"),  # of Python's web servers
     *("allow_reuse_address", "request_queue_size"),  # of Python's servers
     *("initialOffset", "latestOffset", "prepareForTriggerAvailableNow", "streamReader"),  # of PySpark's data sources

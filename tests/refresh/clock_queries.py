@@ -46,6 +46,7 @@ MORE = {
     "slice": "SELECT id, (ARRAY[1,2,3])[1:extract(day FROM now())::int] AS s, (ARRAY[k])[1:extract(day FROM"
     " now())::int] AS z FROM e WHERE id < 5",
     "case2": "SELECT id, CASE WHEN now() > '2026-01-01 12:20+00' THEN 1 ELSE id END AS s FROM e",
+    "rows": "SELECT id, (CURRENT_DATE, k) < (d, 2) AS later FROM e WHERE (ts, id) > (now(), 30) OR ts = now()",
     "ordered": "SELECT id FROM e ORDER BY age(now(), ts) DESC, id LIMIT 3",
     "ordered2": "SELECT id, now() - ts AS a FROM e WHERE ts < now() ORDER BY abs(extract(epoch FROM now() -"
     " ts)), id LIMIT 4",

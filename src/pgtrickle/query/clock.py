@@ -161,11 +161,12 @@ def is_time(node: exp.Expr) -> bool:
 def _of_clock(node: exp.Expr) -> bool:
     """A cast stands around each call, so that a part is never the call in it."""
     made_of_rows = (exp.Column, exp.Query, exp.Values, exp.Filter)
-    return (
-        not isinstance(node, _OF_MANY)
-        and _has_time(node)
-        and not any(isinstance(part, made_of_rows) for part in node.walk())
-    )
+    return not _of_many(node) and _has_time(node) and not any(isinstance(part, made_of_rows) for part in node.walk())
+
+
+def _of_many(node: exp.Expr) -> bool:
+    """Whether a node is several values at once, of which no column can be made."""
+    return isinstance(node, _OF_MANY) or (isinstance(node, exp.Anonymous) and node.name.upper() == "ROW")
 
 
 def _has_time(node: exp.Expr) -> bool:
@@ -194,7 +195,7 @@ def _compared(node: exp.Expr) -> list[Turn] | None:
     sides = [node.this, node.expression]
     place = 1 if _of_clock(sides[1]) else 0
     row, clock = sides[1 - place], sides[place]
-    if not _of_clock(clock) or _has_time(row) or any(isinstance(side, _OF_MANY) for side in sides):
+    if not _of_clock(clock) or _has_time(row) or any(map(_of_many, sides)):
         return None
     value = ClockValue(from_node(clock))
     then = clock.transform(_before)

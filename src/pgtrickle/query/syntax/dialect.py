@@ -249,6 +249,10 @@ class _Generator(PostgresGenerator):
     def _joins_after(self, item: exp.Expr) -> str:
         return "".join(self.sql(join) for join in item.args.get("joins") or [])
 
+    def array_sql(self, expression: exp.Array) -> str:
+        # brackets, also around a first value that is a subquery; ARRAY(SELECT …) is a call here
+        return f"ARRAY[{self.expressions(expression, flat=True)}]"
+
     def pow_sql(self, expression: exp.Pow) -> str:
         return self.binary(expression, "^")
 

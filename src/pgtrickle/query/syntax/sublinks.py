@@ -115,7 +115,24 @@ def _called(name: str, node: exp.Expr) -> exp.Expr | None:
         query = bare(node.expressions[0])
     else:
         return None
+    if name in ("ANY", "ALL"):
+        query = _of_values(query) or query
     return query if isinstance(query, exp.Query) else None
+
+
+def _of_values(node: exp.Expr) -> exp.Expr | None:
+    """The query of ARRAY(SELECT …) in ANY (…) or ALL (…), which asks for the values in any order; that of a cast array
+    has its value cast."""
+    if isinstance(node, exp.Cast) and node.to.this == exp.DType.ARRAY and len(node.to.expressions) == 1:
+        query = _of_values(bare(node.this))
+        if not isinstance(query, exp.Select) or query.args.get("distinct"):
+            return None
+        made = query.copy()
+        value = made.expressions[0]
+        value.replace(exp.Cast(this=exp.Paren(this=value.unalias().copy()), to=node.to.expressions[0].copy()))
+        return made
+    query = array_query(node)
+    return query if query is not None and query.args.get("order") is None else None
 
 
 def asks(node: exp.Expr) -> bool:
