@@ -13,6 +13,7 @@ import pytest
 
 from pgtrickle import embedded
 from pgtrickle.cli.main import app
+from pgtrickle.spark import archive
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -35,7 +36,7 @@ def test_the_tour_runs_as_pasted(home: Path) -> None:
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", "\n".join(blocks)],
         cwd=ROOT,
-        env={**environment, "PGTRICKLE_HOME": str(home)},
+        env={**environment, "PGTRICKLE_HOME": str(home), archive.VARIABLE: "off"},  # none is made for a home that goes
         capture_output=True,
         text=True,
         timeout=400,
