@@ -46,7 +46,7 @@ def connect(
 ) -> Connection:
     """Open a session of ours: under `OWN_PATH`, with what is pinned in effect. An unreachable server is a ServerError
     (PT400)."""
-    conn = _open(dsn, application_name, connect_timeout)
+    conn = log_in(dsn, application_name, connect_timeout)
     prepare_session(conn)
     conn.autocommit = autocommit
     return conn
@@ -55,13 +55,15 @@ def connect(
 def open_session(dsn: str, *, autocommit: bool = True, application_name: str = "pgtrickle") -> Connection:
     """Open a session as a user has it: the login's own search path, but the settings that are pinned. Not for our own
     statements: whoever may create an operator on that path would have it called."""
-    conn = _open(dsn, application_name, 10)
+    conn = log_in(dsn, application_name, 10)
     conn.execute(statement(_pinning(PINNED)))
     conn.autocommit = autocommit
     return conn
 
 
-def _open(dsn: str, application_name: str, connect_timeout: int) -> Connection:
+def log_in(dsn: str, application_name: str, connect_timeout: int) -> Connection:
+    """A session that is not yet ours, for who bounds the time that its first statements take: `prepare_session` is to
+    come before all else."""
     try:
         conninfo = conninfo_to_dict(dsn)
     except psycopg.ProgrammingError:

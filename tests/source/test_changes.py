@@ -6,6 +6,7 @@ by however many tasks it is read. Spark itself comes in `test_spark_source.py`.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,12 +17,14 @@ import psycopg
 import pytest
 
 import pgtrickle
-from pgtrickle import db
+from pgtrickle import db, embedded
 from pgtrickle.api import Trickle
 from pgtrickle.catalog import followers
 from pgtrickle.refresh.definition import dropped
 from pgtrickle.scheduler import retention
-from pgtrickle.spark_source.source import ChangeReader, Options
+from pgtrickle.spark_source.source import ChangeReader, Options, StreamTableSource, TableReader
+from tests.conftest import fresh_database
+from tests.service.running import until
 
 Rows = Counter[tuple[object, ...]]
 QUERY = "SELECT o.region, o.amount, o.at, o.note FROM orders o WHERE o.amount > 1 OR o.amount IS NULL"
@@ -275,6 +278,164 @@ def test_changes_that_are_not_known_are_an_error(database18: str, accident: str)
                 copy.take()
             assert caught.value.code == "PT555"
             copy.restart()
+
+
+@pytest.mark.parametrize(
+    ("first", "accident"),
+    [
+        (True, "TRUNCATE follow"),
+        (False, "TRUNCATE follow"),
+        (True, "ALTER TABLE follow DISABLE TRIGGER {0}_update"),
+        (True, "DROP TABLE pgtrickle_changes.changes_{1}"),
+    ],
+)
+def test_what_happens_before_a_planned_batch_is_read(database18: str, first: bool, accident: str) -> None:
+    """Tasks may begin long after their batch was planned."""
+    with followed(database18) as (connection, trickle):
+        copy = Copy(database18)
+        if not first:
+            copy.take()
+            connection.execute(WINDOWS[1].encode())
+            trickle.refresh_stream_table("follow")
+        (part,) = copy.reader.partitions(copy.offset, copy.reader.latestOffset(copy.offset))
+        row = connection.execute("SELECT 'pgtrickle_' || oid, oid FROM pg_class WHERE relname = 'follow'").fetchone()
+        assert row is not None
+        connection.execute(accident.format(*row).encode())
+        with pytest.raises(pgtrickle.StateError, match="are not known") as caught:
+            list(copy.reader.read(part))
+        assert caught.value.code == "PT555"
+
+
+ALTERED = """ALTER TABLE {0} DROP COLUMN new_region, ADD COLUMN new_region text;
+INSERT INTO {0} (xid, action) VALUES (pg_current_xact_id(), 'T')"""
+"""What DDL of the stream table comes to in its buffer."""
+
+
+@pytest.mark.parametrize("accident", ["TRUNCATE follow", ALTERED], ids=["truncate", "alter"])
+def test_what_a_task_waits_for_is_seen(database18: str, accident: str) -> None:
+    """It takes values away from snapshots that do not see it."""
+    with followed(database18) as (connection, _), psycopg.connect(database18) as other:
+        copy = Copy(database18)
+        (part,) = copy.reader.partitions(copy.offset, copy.reader.latestOffset(copy.offset))
+        row = connection.execute("SELECT 'pgtrickle_changes.changes_' || 'follow'::regclass::oid").fetchone()
+        assert row is not None
+        other.execute(accident.format(*row).encode())
+        answers: list[object] = []
+
+        def read() -> None:
+            try:
+                answers.append(list(copy.reader.read(part)))
+            except pgtrickle.StateError as error:
+                answers.append(error.code)
+
+        reading = threading.Thread(target=read)
+        reading.start()
+        waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation IS NOT NULL"
+        until(lambda: connection.execute(waiting).fetchone() == (1,), "the task waits")
+        other.commit()
+        reading.join(60)
+        assert answers == ["PT555"]
+
+
+def test_rows_that_moved_between_tasks(database18: str) -> None:
+    """Another file of the same rows, with other pages."""
+    with followed(database18) as (connection, trickle):
+        connection.execute("INSERT INTO orders SELECT g, 'more', 5, NULL, g FROM generate_series(1, 3000) AS g")
+        trickle.refresh_stream_table("follow")
+        connection.execute("DELETE FROM follow WHERE amount > 20")
+        reader = TableReader(database18, Options.of({"path": "follow", "partitions": "2"}))
+        first, second = reader.partitions()
+        read = [sum(batch.num_rows for batch in reader.read(part)) for part in (first, second)]
+        assert min(read) > 0
+        assert connection.execute("SELECT count(*) FROM follow").fetchone() == (sum(read),)
+        connection.execute("VACUUM FULL follow")
+        with pytest.raises(pgtrickle.StateError) as caught:
+            list(reader.read(second))
+        assert caught.value.code == "PT568"
+
+
+LOOKS = {"numeric": ("1.0", "1.00"), "interval": ("1 mon", "30 days"), "float8": ("0.0", "-0.0")}
+FOLDED = dict.fromkeys(("text COLLATE folded", "varchar(5) COLLATE folded", "text[] COLLATE folded"), ("a", "A"))
+
+
+def follows_looks(dsn: str, types: dict[str, tuple[str, str]]) -> None:
+    """Equal values that are not the same are told, from one to the other and back, and as of the first batch."""
+    columns = [f"c{place}" for place in range(len(types))]
+    values = ["{" + old + "}" if "[]" in type_ else old for type_, (old, _) in types.items()]
+    others = ["{" + new + "}" if "[]" in type_ else new for type_, (_, new) in types.items()]
+    with psycopg.connect(dsn, autocommit=True) as connection, Trickle(dsn) as trickle:
+        trickle._refresher.without_spark = True
+        definition = ", ".join(f"{name} {type_}" for name, type_ in zip(columns, types, strict=True))
+        connection.execute(f"CREATE TABLE things (id int, {definition})".encode())
+        marks = ", ".join(["%s"] * len(types))
+        connection.execute(f"INSERT INTO things VALUES (1, {marks}), (2, {marks})".encode(), values * 2)
+        trickle.create_stream_table("follow", "SELECT * FROM things", refresh_mode="DIFFERENTIAL")
+        copy, first = Copy(dsn), Rows({("1", *values): 1, ("2", *values): 1})
+        begun = copy.reader.latestOffset(copy.offset)
+        for place, (name, (old, new)) in enumerate(zip(columns, zip(values, others, strict=True), strict=True)):
+            for value, before in ((new, old), (old, new), (new, old)):
+                connection.execute(f"UPDATE things SET {name} = %s WHERE id = 1".encode(), [value])
+                trickle.refresh_stream_table("follow")
+                if not copy.rows:
+                    assert copy.batch(begun) == first
+                    copy.take()
+                    continue
+                told = copy.take()
+                seen = {row[place + 1]: weight for row, weight in told.items()}
+                assert seen == {value: 1, before: -1}, name
+        assert copy.rows == Rows({("1", *others): 1, ("2", *values): 1})
+
+
+def test_values_that_are_equal_and_not_the_same(database18: str) -> None:
+    follows_looks(database18, LOOKS)
+
+
+@pytest.mark.long
+def test_values_that_a_collation_does_not_tell_apart(server15: embedded.Server) -> None:
+    """The servers that wheels bring have no ICU."""
+    with fresh_database(server15) as dsn:
+        with db.open_session(dsn) as connection:
+            connection.execute(
+                "CREATE COLLATION public.folded (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+            )
+        follows_looks(dsn, FOLDED)
+
+
+@contextmanager
+def followed_as(dsn: str, columns: str) -> Iterator[tuple[psycopg.Connection[Any], Trickle]]:
+    """With columns of such names."""
+    with psycopg.connect(dsn, autocommit=True) as connection, Trickle(dsn) as trickle:
+        trickle._refresher.without_spark = True
+        connection.execute("CREATE TABLE numbers (a int, b int, c int)")
+        connection.execute("INSERT INTO numbers VALUES (1, 2, 3), (1, 2, 3), (4, 5, 6)")
+        trickle.create_stream_table("follow", f"SELECT {columns} FROM numbers", refresh_mode="DIFFERENTIAL")
+        yield connection, trickle
+
+
+@pytest.mark.parametrize("columns", ["a AS w, b AS c2, c AS c0", "a AS net, b AS changed, c AS xid"])
+def test_columns_may_have_any_name(database18: str, columns: str) -> None:
+    with followed_as(database18, columns) as (connection, trickle):
+        copy = Copy(database18, tasks=2)
+        copy.take()
+        assert copy.rows == Rows({("1", "2", "3"): 2, ("4", "5", "6"): 1})
+        connection.execute("UPDATE numbers SET a = 7 WHERE a = 4; DELETE FROM numbers WHERE a = 1")
+        trickle.refresh_stream_table("follow")
+        copy.take()
+        assert copy.rows == Rows({("7", "5", "6"): 1})
+
+
+def test_a_column_that_is_called_as_the_follower_s_own(database18: str) -> None:
+    with followed_as(database18, 'a, b AS "_Change_Type"') as (connection, _):
+        options = {"path": "follow", "follower": "copy"}
+        source = type("Source", (StreamTableSource,), {"dsn": database18})
+        for refused in (Copy(database18).take, source(options).schema):
+            with pytest.raises(pgtrickle.UsageError, match="_Change_Type") as caught:
+                refused()
+            assert (caught.value.code, bool(caught.value.hint)) == ("PT569", True)
+        assert connection.execute("SELECT FROM pgtrickle.pgt_followers").rowcount == 0
+        assert source({"path": "follow"}).schema() == "`a` int, `_Change_Type` int"
+        assert source({**options, "columns": "a"}).schema() == "`a` int, _change_type string"
+        Copy(database18, columns="a").take()
 
 
 def test_two_streams_under_one_name(database18: str) -> None:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from pgtrickle.errors import EnvironmentProblem
+from pgtrickle.spark import permits
 from pgtrickle.spark.permits import Giver, Permits
 
 
@@ -23,21 +24,21 @@ def giver() -> Iterator[Giver]:
 
 
 @contextmanager
-def task(permits: Permits, number: int, task: int) -> Iterator[socket.socket]:
+def task(known: Permits, number: int, task: int) -> Iterator[socket.socket]:
     """A Python worker of that task, which has asked."""
-    with socket.create_connection((permits.host, permits.port), timeout=30) as asking:
-        asking.sendall(f"{permits.token} {task} {number}\n".encode())
+    with socket.create_connection((known.host, known.port), timeout=30) as asking:
+        asking.sendall(f"{known.token} {task} {number}\n".encode())
         yield asking
 
 
 def test_a_task_waits_until_it_can_have_all(giver: Giver) -> None:
-    permits = giver.for_tasks("127.0.0.1")
-    with task(permits, 3, 1) as first:
+    known = giver.for_tasks("127.0.0.1")
+    with task(known, 3, 1) as first:
         assert first.recv(1) == b"+"
-        with task(permits, 3, 1) as beside:  # another worker of the same task takes no more
+        with task(known, 3, 1) as beside:  # another worker of the same task takes no more
             assert beside.recv(1) == b"+"
             assert giver.given == 3
-        with task(permits, 2, 2) as second:
+        with task(known, 2, 2) as second:
             second.settimeout(0.3)
             with pytest.raises(TimeoutError):
                 second.recv(1)
@@ -49,11 +50,30 @@ def test_a_task_waits_until_it_can_have_all(giver: Giver) -> None:
 
 
 def test_who_lacks_the_token_is_given_nothing(giver: Giver) -> None:
-    permits = giver.for_tasks("127.0.0.1")
-    with task(Permits(permits.host, permits.port, "guessed", 4), 1, 1) as asking:
+    known = giver.for_tasks("127.0.0.1")
+    with task(Permits(known.host, known.port, "guessed", 4), 1, 1) as asking:
         assert asking.recv(1) == b""
     assert giver.given == 0
-    assert permits.token not in repr(permits)
+    assert known.token not in repr(known)
+
+
+def test_who_asks_for_nonsense_is_cut_off_quietly(
+    giver: Giver, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(permits, "_FIRST_LINE_S", 0.3)
+    known = giver.for_tasks("127.0.0.1")
+    token = known.token.encode()
+    for line in (b"", b"half a li", "clé 1 1\n".encode(), b"\xff\xfe 1 1\n", token + b" 1\n", token + b" x \xc3\n"):
+        with socket.create_connection((known.host, known.port), timeout=30) as asking:
+            asking.sendall(line)
+            assert asking.recv(1) == b"", line
+    with task(known, 4, 1) as asking:
+        assert asking.recv(1) == b"+"
+        asking.settimeout(1)
+        with pytest.raises(TimeoutError):  # it may work for as long as it likes
+            asking.recv(1)
+        assert giver.given == 4
+    assert capsys.readouterr().err == ""
 
 
 def test_a_task_that_needs_more_than_there_are_is_refused(giver: Giver) -> None:

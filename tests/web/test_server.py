@@ -23,7 +23,7 @@ from psycopg.conninfo import make_conninfo
 from pgtrickle import db
 from pgtrickle.api import Trickle
 from pgtrickle.db import Connection, statement
-from pgtrickle.errors import EnvironmentProblem, StateError
+from pgtrickle.errors import EnvironmentProblem, Error, StateError
 from pgtrickle.web import server, watch
 from pgtrickle.web.access import Access, Address
 from pgtrickle.web.watch import Watch
@@ -313,6 +313,59 @@ def test_a_server_that_does_not_answer_loses_its_connection(
         assert "problem" not in watching.overview(), "over another connection"
     finally:
         os.kill(int(str(pid)), signal.SIGCONT)
+
+
+@pytest.mark.parametrize("asks", ["overview", "explain"])
+def test_a_server_that_freezes_after_the_login(
+    shop: tuple[str, Connection],
+    closing_later: Callable[[Watch], Watch],
+    monkeypatch: pytest.MonkeyPatch,
+    asks: str,
+) -> None:
+    """Before the first statement, that is."""
+    watching, log_in = closing_later(Watch(shop[0])), db.log_in
+    frozen: list[int] = []
+
+    def freezing(*arguments: Any) -> Connection:
+        opened = log_in(*arguments)
+        frozen.append(opened.info.backend_pid)
+        os.kill(frozen[0], signal.SIGSTOP)
+        return opened
+
+    monkeypatch.setattr(watch, "ANSWER_S", 0.5)
+    monkeypatch.setattr(db, "log_in", freezing)
+    answers: list[object] = []
+
+    def ask() -> None:
+        try:
+            answers.append(watching.explain(1) if asks == "explain" else watching.overview()["problem"]["code"])
+        except Error as error:
+            answers.append(error.code)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    try:
+        asking.join(20)
+        assert answers == ["PT403"]
+    finally:
+        os.kill(frozen[0], signal.SIGCONT)
+    monkeypatch.setattr(db, "log_in", log_in)
+    assert "problem" not in watching.overview()
+
+
+def test_what_is_cut_off_is_its_own_line(database18: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what has the number of a line that was closed."""
+    monkeypatch.setattr(watch, "ANSWER_S", 0.2)
+    conn = db.connect(database18)
+    number = conn.fileno()
+    with watch._cut_off(conn):
+        conn.close()
+        one, other = socket.socketpair()
+        with one, other:
+            assert number in (one.fileno(), other.fileno())
+            time.sleep(0.5)
+            one.sendall(b"there")
+            assert other.recv(5) == b"there"
 
 
 def test_a_database_that_is_down_is_told() -> None:

@@ -143,6 +143,20 @@ def pending(
     """Count the window's changes of every source, and see that it is captured, in one round trip."""
     if not source_oids:
         return {}
+    try:
+        rows = conn.execute(pending_sql(source_oids, since, until, sides=sides)).fetchall()
+    except psycopg.errors.UndefinedTable as error:
+        raise NotCaptured(
+            f"a change buffer is missing: {error.diag.message_primary}",
+            hint="The next refresh sets up capture again.",
+        ) from error
+    return {oid: Pending(changes, truncated, is_captured) for oid, changes, truncated, is_captured in rows}
+
+
+def pending_sql(
+    source_oids: Sequence[int], since: str, until: str | None = None, *, sides: Mapping[int, Sides] | None = None
+) -> sql.Composed:
+    """What `pending` asks: of each source its oid, and the values of a `Pending`."""
     counts = [
         sql.SQL(
             "SELECT {oid}::bigint, count(*), coalesce(bool_or(action = 'T'), false),"
@@ -160,14 +174,7 @@ def pending(
         )
         for oid in source_oids
     ]
-    try:
-        rows = conn.execute(sql.SQL(" UNION ALL ").join(counts)).fetchall()
-    except psycopg.errors.UndefinedTable as error:
-        raise NotCaptured(
-            f"a change buffer is missing: {error.diag.message_primary}",
-            hint="The next refresh sets up capture again.",
-        ) from error
-    return {oid: Pending(changes, truncated, is_captured) for oid, changes, truncated, is_captured in rows}
+    return sql.SQL(" UNION ALL ").join(counts)
 
 
 def changes_sql(

@@ -15,7 +15,7 @@ from psycopg import sql
 
 from pgtrickle.capture import buffer, triggers
 from pgtrickle.capture.buffer import SCHEMA
-from pgtrickle.capture.change_window import NotCaptured, covers, in_window, pending
+from pgtrickle.capture.change_window import NotCaptured, Pending, covers, in_window, pending
 from pgtrickle.catalog import followers
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog.reader import StreamTable
@@ -96,7 +96,17 @@ def require_told(connection: Connection, followed: Followed, since: str) -> None
     try:
         found = pending(connection, [followed.relid], since)[followed.relid]
     except NotCaptured as error:
-        raise followers.not_told("its changes were not captured for a time") from error
+        raise not_captured() from error
+    require_whole(found)
+
+
+def not_captured() -> StateError:
+    """The error where there is no buffer."""
+    return followers.not_told("its changes were not captured for a time")
+
+
+def require_whole(found: Pending) -> None:
+    """An error if changes are not all there, or do not add up to what became of the table."""
     if not found.captured:
         raise followers.not_told("its triggers were disabled or dropped")
     if found.truncated:

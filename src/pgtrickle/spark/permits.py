@@ -23,6 +23,8 @@ from pyspark import TaskContext
 from pgtrickle.errors import EnvironmentProblem
 
 _LONGEST_LINE = 200
+_FIRST_LINE_S = 10.0
+"""Who has not said by then what it wants is none of ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +89,11 @@ class Giver:
 
     def serve(self, asking: socket.socket) -> None:
         """One Python worker, until it or its task ends."""
+        asking.settimeout(_FIRST_LINE_S)
         with asking.makefile("rb") as lines:
-            token, task, number = lines.readline(_LONGEST_LINE).decode().split()
-            if not secrets.compare_digest(token, self._token):
+            token, task, number = lines.readline(_LONGEST_LINE).split()
+            asking.settimeout(None)
+            if not secrets.compare_digest(token, self._token.encode()):
                 return
             self._take(int(task), int(number))
             try:

@@ -1,8 +1,9 @@
 """The columns of a stream table as Spark has them: their types, how their values are asked for, and made into Arrow's.
 
 Integers, booleans and bytes travel as they are, times as numbers of days or microseconds, all else as text: by these
-rows are told apart, so that 0.0 and −0.0 are two. What Spark has no type for arrives as text. A value that the type in
-Spark does not have (NaN in a decimal, infinity in a date) is an error, not another value.
+rows are told apart, so that 0.0 and −0.0 are two, and so are 'a' and 'A' under any collation. What Spark has no type
+for arrives as text. A value that the type in Spark does not have (NaN in a decimal, infinity in a date) is an error,
+not another value.
 """
 
 from __future__ import annotations
@@ -16,20 +17,18 @@ import pyarrow.compute as pc
 
 from pgtrickle.db import Connection
 from pgtrickle.errors import StateError, UsageError
-from pgtrickle.model import quote
 
 _DIGITS: Final = 38
+_TEXT: Final = '{0}::text COLLATE "C"'
 _DATE, _TIMESTAMP, _TIMESTAMPTZ, _NUMERIC, _BPCHAR, _BYTEA = 1082, 1114, 1184, 1700, 1042, 17
-_PLAIN: Final = {
-    16: ("boolean", "bool", pa.bool_()),
-    20: ("bigint", "int8", pa.int64()),
-    21: ("smallint", "int8", pa.int16()),
-    23: ("int", "int8", pa.int32()),
-    700: ("float", "text", pa.float32()),
-    701: ("double", "text", pa.float64()),
-    _BYTEA: ("binary", "bytea", pa.binary()),
-}
-_EPOCH: Final = {
+_TYPES: Final = {
+    16: ("boolean", "{0}::bool", pa.bool_()),
+    20: ("bigint", "{0}::int8", pa.int64()),
+    21: ("smallint", "{0}::int8", pa.int16()),
+    23: ("int", "{0}::int8", pa.int32()),
+    700: ("float", _TEXT, pa.float32()),
+    701: ("double", _TEXT, pa.float64()),
+    _BYTEA: ("binary", "{0}::bytea", pa.binary()),
     _DATE: ("date", "({0}::date - date '1970-01-01')::int8", pa.date32()),
     _TIMESTAMP: ("timestamp_ntz", "(extract(epoch FROM {0}) * 1000000)::int8", pa.timestamp("us")),
     _TIMESTAMPTZ: ("timestamp", "(extract(epoch FROM {0}) * 1000000)::int8", pa.timestamp("us", "UTC")),
@@ -54,10 +53,9 @@ class SourceColumn:
     form: str
     arrow: pa.DataType
 
-    @property
-    def asked(self) -> str:
-        """The value as it travels, under its own name."""
-        return f"{self.form.format(quote(self.name))} AS {quote(self.name)}"
+    def asked(self, expression: str) -> str:
+        """SQL of a value as it travels."""
+        return self.form.format(expression)
 
     @property
     def ddl(self) -> str:
@@ -80,18 +78,15 @@ def columns_of(connection: Connection, relid: int, wanted: Sequence[str] = ()) -
 
 
 def _column(name: str, oid: int, typmod: int) -> SourceColumn:
-    if oid in _PLAIN:
-        spark, form, arrow = _PLAIN[oid]
-        return SourceColumn(name, spark, f"{{0}}::{form}", arrow)
-    if oid in _EPOCH:
-        return SourceColumn(name, *_EPOCH[oid])
+    if oid in _TYPES:
+        return SourceColumn(name, *_TYPES[oid])
     if oid == _BPCHAR:  # its cast to text would strip the padding
-        return SourceColumn(name, "string", "textin(bpcharout({0}))", pa.string())
+        return SourceColumn(name, "string", 'textin(bpcharout({0})) COLLATE "C"', pa.string())
     if oid == _NUMERIC and typmod >= 0:
         precision, scale = (typmod - 4) >> 16 & 0xFFFF, (typmod - 4) & 0x7FF
         if scale <= precision <= _DIGITS:
-            return SourceColumn(name, f"decimal({precision},{scale})", "{0}::text", pa.decimal128(precision, scale))
-    return SourceColumn(name, "string", "{0}::text", pa.string())
+            return SourceColumn(name, f"decimal({precision},{scale})", _TEXT, pa.decimal128(precision, scale))
+    return SourceColumn(name, "string", _TEXT, pa.string())
 
 
 def converted(batch: pa.RecordBatch, columns: Sequence[SourceColumn]) -> list[pa.Array]:

@@ -4,7 +4,8 @@
     as of S        the table now, less all that changed after S
     (S0, S1]       what is visible in S1 and not in S0, added up: a row that came and went is not told
 
-Rows are told apart by the forms that they travel in. A task takes those whose digest falls to it.
+Rows are told apart by the forms that they travel in. A task takes those whose digest falls to it. Columns are numbered
+within a statement, as names are the user's: a column may be called what a weight is.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ import pyarrow as pa
 
 from pgtrickle import db
 from pgtrickle.capture.buffer import SCHEMA, buffer_name
-from pgtrickle.capture.change_window import changes_sql, in_window
+from pgtrickle.capture.change_window import Pending, changes_sql, pending_sql
 from pgtrickle.errors import StateError
 from pgtrickle.model import quote
+from pgtrickle.refresh import follow
 from pgtrickle.spark_source.columns import SourceColumn, converted
 
 CHANGE_TYPE = "_change_type"
 _WEIGHT = "w"
+_UNDEFINED_TABLE = "42P01"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +39,15 @@ class Share:
 
 
 def as_it_is(table: str, columns: Sequence[SourceColumn], within: str = "true") -> str:
-    return f"SELECT {', '.join(c.asked for c in columns)} FROM {table} WHERE {within}"
+    return f"SELECT {', '.join(c.asked(quote(c.name)) for c in columns)} FROM {table} WHERE {within}"
 
 
 def as_of(table: str, relid: int, columns: Sequence[SourceColumn], snapshot: str, share: Share) -> str:
     """All rows as of the snapshot, as insertions."""
-    forms = ", ".join(c.asked for c in columns)
+    forms = ", ".join(f"{c.asked(quote(c.name))} AS {n}" for c, n in zip(columns, _numbered(columns), strict=True))
     later = _changes(relid, columns, snapshot, None)
-    return _told(
-        f"SELECT {forms}, 1::bigint AS {_WEIGHT} FROM {table} UNION ALL {_taken_back(later, columns)}", columns, share
-    )
+    taken_back = f"SELECT {', '.join(_numbered(columns))}, -{_WEIGHT} FROM ({later}) AS later"
+    return _told(f"SELECT {forms}, 1::bigint AS {_WEIGHT} FROM {table} UNION ALL {taken_back}", columns, share)
 
 
 def between(relid: int, columns: Sequence[SourceColumn], since: str, until: str, share: Share) -> str:
@@ -53,22 +55,18 @@ def between(relid: int, columns: Sequence[SourceColumn], since: str, until: str,
     return _told(_changes(relid, columns, since, until), columns, share)
 
 
-def changed_after(relid: int, snapshot: str) -> str:
-    """Whether anything did."""
-    return f"SELECT EXISTS (SELECT FROM {SCHEMA}.{buffer_name(relid)} WHERE {in_window(snapshot, None, None)})"
-
-
 def _changes(relid: int, columns: Sequence[SourceColumn], since: str, until: str | None) -> str:
-    changes = changes_sql(relid, [(c.name, c.name) for c in columns], since, until)
-    return f"SELECT {', '.join(c.asked for c in columns)}, {_WEIGHT} FROM ({changes}) AS changed"
+    numbered = list(zip(columns, _numbered(columns), strict=True))
+    changes = changes_sql(relid, [(c.name, n) for c, n in numbered], since, until)
+    return f"SELECT {', '.join(f'{c.asked(n)} AS {n}' for c, n in numbered)}, {_WEIGHT} FROM ({changes}) AS changed"
 
 
-def _taken_back(changes: str, columns: Sequence[SourceColumn]) -> str:
-    return f"SELECT {', '.join(quote(c.name) for c in columns)}, -{_WEIGHT} FROM ({changes}) AS later"
+def _numbered(columns: Sequence[SourceColumn]) -> list[str]:
+    return [f"c{place}" for place in range(len(columns))]
 
 
 def _told(weighted: str, columns: Sequence[SourceColumn], share: Share) -> str:
-    names = ", ".join(quote(c.name) for c in columns)
+    names = ", ".join(_numbered(columns))
     theirs = f"WHERE abs(hashtextextended(ROW({names})::text, 0) % {share.of}) = {share.number}" if share.of > 1 else ""
     net = f"SELECT {names}, sum({_WEIGHT}) AS {_WEIGHT} FROM ({weighted}) AS all_rows {theirs} GROUP BY {names}"
     return (
@@ -79,7 +77,7 @@ def _told(weighted: str, columns: Sequence[SourceColumn], share: Share) -> str:
 
 @contextmanager
 def reading(dsn: str) -> Iterator[adbc.Cursor]:
-    """A cursor in one transaction, which reads as of its beginning."""
+    """A cursor in one transaction, which reads as of its first query."""
     with adbc.connect(db.own_path_dsn(dsn), autocommit=True) as connection, connection.cursor() as cursor:
         for statement in db.session_sql():
             cursor.execute(statement)
@@ -88,6 +86,24 @@ def reading(dsn: str) -> Iterator[adbc.Cursor]:
             yield cursor
         finally:
             cursor.execute("ROLLBACK")
+
+
+def changes_since(cursor: adbc.Cursor, table: str, relid: int, since: str) -> int:
+    """How many changes there are after a snapshot, up to where the cursor reads; StateError if they are not known. It
+    comes first: table and buffer are locked before the cursor's snapshot is taken, so that it sees whether somebody has
+    truncated or altered them. What that takes away, it takes from older snapshots too."""
+    try:
+        cursor.execute(f"LOCK TABLE {table}, {SCHEMA}.{buffer_name(relid)} IN ACCESS SHARE MODE")
+        cursor.execute(pending_sql([relid], since).as_string())
+        found = cursor.fetchone()
+    except adbc.ProgrammingError as error:
+        if error.sqlstate == _UNDEFINED_TABLE:
+            raise follow.not_captured() from error
+        raise
+    assert found is not None
+    _, changes, truncated, captured = found
+    follow.require_whole(Pending(changes, truncated, captured))
+    return int(changes)
 
 
 def fetched(

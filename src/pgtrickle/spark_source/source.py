@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, cast
 
+import adbc_driver_postgresql.dbapi as adbc
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
@@ -33,10 +34,11 @@ OPTIONS: Final = ("path", "columns", "partitions", "follower", "expires")
 APPLICATION: Final = "pgtrickle source"
 _BEGINNING: Final[Mapping[str, Any]] = {"follower": 0, "snapshot": ""}
 _CONTENT: Final = """
-SELECT coalesce(max(refresh_id), 0) FROM pgtrickle.pgt_refresh_history
-WHERE pgt_id = {} AND status = 'COMPLETED' AND rows_inserted + rows_deleted > 0
+SELECT coalesce(max(refresh_id), 0), coalesce(pg_relation_filenode({relid}), 0) FROM pgtrickle.pgt_refresh_history
+WHERE pgt_id = {pgt_id} AND status = 'COMPLETED' AND rows_inserted + rows_deleted > 0
 """
-"""Tells the contents of a stream table apart: another with each refresh that changes a row, in the same commit."""
+"""Tells apart what ranges of a stream table's pages hold: another refresh with each that changes a row, in the same
+commit, and another file with whatever writes all rows to other places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +84,11 @@ class StreamTableSource(DataSource):
         options = Options.of(self.options)
         with _session(self.dsn) as connection:
             stream = catalog.resolve(connection, options.table)
-            columns = columns_of(connection, stream.pgt_relid, options.columns)
-        told = [f"{CHANGE_TYPE} string"] if options.follower else []
-        return ", ".join([*(column.ddl for column in columns), *told])
+            if options.follower:
+                return ", ".join(
+                    [*(column.ddl for column in _told(connection, stream, options)), f"{CHANGE_TYPE} string"]
+                )
+            return ", ".join(column.ddl for column in columns_of(connection, stream.pgt_relid, options.columns))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = Options.of(self.options)
@@ -116,8 +120,8 @@ class _Part(InputPartition):
     columns: tuple[SourceColumn, ...]
     share: Share
     within: str = "true"
-    content: tuple[int, int] | None = None
-    """The stream table's number, and the refresh whose content is read, if several tasks must see the same."""
+    content: tuple[str, tuple[int, int]] | None = None
+    """What to ask, and the answer that it must have, if several tasks must see the same content."""
     since: str = ""
     until: str = ""
 
@@ -144,25 +148,17 @@ class TableReader(DataSourceReader):
                 )
             with connection.transaction():
                 connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-                content = int(str(db.scalar(connection, _CONTENT.format(stream.pgt_id))))
+                asked = _CONTENT.format(pgt_id=stream.pgt_id, relid=stream.pgt_relid)
+                refresh, file = connection.execute(db.statement(asked)).fetchone() or (0, 0)
+                content = (asked, (int(str(refresh)), int(str(file))))
                 ranges = ctid_ranges(connection, _qualified(stream), number)
-        return [
-            _Part(_qualified(stream), stream.pgt_relid, columns, Share(0, 1), within, (stream.pgt_id, content))
-            for within in ranges
-        ]
+        return [_Part(_qualified(stream), stream.pgt_relid, columns, Share(0, 1), within, content) for within in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         part = cast("_Part", partition)
         with rows.reading(self.dsn) as cursor:
             if part.content is not None:
-                pgt_id, wanted = part.content
-                cursor.execute(_CONTENT.format(pgt_id))
-                if cursor.fetchone() != (wanted,):
-                    raise StateError(
-                        "the stream table was refreshed while several tasks were reading it",
-                        code="PT568",
-                        hint="Read it again, or leave out the option partitions: one task reads it in one transaction.",
-                    )
+                _require_content(cursor, part.table, *part.content)
             yield from rows.fetched(cursor, rows.as_it_is(part.table, part.columns, part.within), part.columns)
 
 
@@ -204,7 +200,7 @@ class ChangeReader(DataSourceStreamReader):
             return []
         follow.require_told(connection, followed, since or until)
         stream = catalog.resolve(connection, self.options.table)
-        columns = columns_of(connection, stream.pgt_relid, self.options.columns)
+        columns = _told(connection, stream, self.options)
         number = self.options.partitions
         shares = [Share(place, number) for place in range(number)]
         return [
@@ -214,12 +210,12 @@ class ChangeReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         part = cast("_Part", partition)
         with rows.reading(self.dsn) as cursor:
+            changes = rows.changes_since(cursor, part.table, part.relid, part.since or part.until)
             if part.since:
                 query = rows.between(part.relid, part.columns, part.since, part.until, part.share)
                 yield from rows.fetched(cursor, query, part.columns, told=True)
                 return
-            cursor.execute(rows.changed_after(part.relid, part.until))
-            if part.share.of == 1 and cursor.fetchone() == (False,):
+            if part.share.of == 1 and not changes:
                 query = rows.as_it_is(part.table, part.columns)
                 yield from rows.fetched(cursor, query, part.columns, change="insert")
                 return
@@ -246,7 +242,7 @@ class ChangeReader(DataSourceStreamReader):
     def _registered(self) -> Followed:
         """The follower, registered if it is new."""
         connection, stream = self._session(), self._stream()
-        names = [column.name for column in columns_of(connection, stream.pgt_relid, self.options.columns)]
+        names = [column.name for column in _told(connection, stream, self.options)]
         return follow.follow(connection, stream, self._name, names, self.options.expires)
 
     def _known(self, offset: Mapping[str, Any]) -> Followed:
@@ -263,6 +259,31 @@ with contextlib.suppress(ImportError):  # before PySpark 4.2, `availableNow` is 
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
     SupportsTriggerAvailableNow.register(ChangeReader)
+
+
+def _require_content(cursor: adbc.Cursor, table: str, asked: str, wanted: tuple[int, int]) -> None:
+    """An error if a task that reads a range of pages does not find there what the others do."""
+    cursor.execute(f"SELECT 1 FROM {table} LIMIT 0")  # locks it: from here on its rows stay where they are
+    cursor.execute(asked)
+    if cursor.fetchone() != wanted:
+        raise StateError(
+            "the stream table was refreshed, or rewritten, while several tasks were reading it",
+            code="PT568",
+            hint="Read it again, or leave out the option partitions: one task reads it in one transaction.",
+        )
+
+
+def _told(connection: db.Connection, stream: StreamTable, options: Options) -> tuple[SourceColumn, ...]:
+    """The columns that a follower gets, before how each row has changed."""
+    columns = columns_of(connection, stream.pgt_relid, options.columns)
+    taken = [column.name for column in columns if column.name.lower() == CHANGE_TYPE]  # Spark's names have no case
+    if taken:
+        raise UsageError(
+            f"{stream} has a column {taken[0]!r}, and a follower is told by {CHANGE_TYPE} how each row has changed",
+            code="PT569",
+            hint="Give it another name in the query of the stream table, or leave it out by the option columns.",
+        )
+    return columns
 
 
 def _session(dsn: str) -> db.Connection:

@@ -114,7 +114,7 @@ class Watch:
         if not self._explaining.acquire(timeout=PATIENCE_S):
             raise _busy()
         try:
-            with closing(_connect(self._dsn)) as conn, _cut_off(conn):
+            with _connected(self._dsn) as conn:
                 stream = _stream(conn, pgt_id)
                 return {"text": explain_stream_table(conn, stream, load(conn, stream))}
         except psycopg.Error as error:
@@ -126,7 +126,7 @@ class Watch:
         """Asks the service for something, as the login of this service: its rights, and its turn, are those of any
         other request. Returns the request's id."""
         try:
-            with closing(_connect(self._dsn)) as conn, _cut_off(conn):
+            with _connected(self._dsn) as conn:
                 name = requests.full_name(conn, _stream(conn, pgt_id))
                 row = conn.execute(db.statement(ACTIONS[what]), (name,)).fetchone()
         except psycopg.Error as error:
@@ -149,30 +149,31 @@ class Watch:
         if not self._lock.acquire(timeout=PATIENCE_S):
             raise _busy()
         try:
-            conn = self._open()
-            with _cut_off(conn):
+            with self._opened() as conn:
                 return what(conn)
         except psycopg.Error as error:
             raise from_server(error) from error
         finally:
             self._lock.release()
 
-    def _open(self) -> Connection:
-        known = self._connection
-        if known is not None and db.is_usable(known):
-            return known
-        if known is not None:
-            known.close()
-        self._connection = None
-        opened = _connect(self._dsn)
-        try:
-            opened.execute("SET default_transaction_read_only = on")
-            install.require(opened)
-        except BaseException:
-            opened.close()
-            raise
-        self._connection = opened
-        return opened
+    @contextmanager
+    def _opened(self) -> Iterator[Connection]:
+        """The one connection, which is another where it cannot be used any more."""
+        if self._connection is not None and not db.is_usable(self._connection):
+            self._connection.close()
+            self._connection = None
+        conn = self._connection or _log_in(self._dsn)
+        with _cut_off(conn):
+            if self._connection is None:
+                try:
+                    _prepare(conn)
+                    conn.execute("SET default_transaction_read_only = on")
+                    install.require(conn)
+                except BaseException:
+                    conn.close()
+                    raise
+                self._connection = conn
+            yield conn
 
     def _overview(self, conn: Connection) -> Json:
         known = self._seen
@@ -221,28 +222,42 @@ class Watch:
         return {**size, "nodes": nodes, "lines": lines}
 
 
-def _connect(dsn: str) -> Connection:
-    """A connection whose statements end soon, and are not compiled to machine code."""
-    conn = db.connect(dsn, application_name="pgtrickle web", connect_timeout=3)
+@contextmanager
+def _connected(dsn: str) -> Iterator[Connection]:
+    """A connection for one question."""
+    with closing(_log_in(dsn)) as conn, _cut_off(conn):
+        _prepare(conn)
+        yield conn
+
+
+def _log_in(dsn: str) -> Connection:
+    """A bare connection: the login has a timeout of its own, all that comes after it is to be within `_cut_off`."""
+    return db.log_in(dsn, "pgtrickle web", 3)
+
+
+def _prepare(conn: Connection) -> None:
+    """Its statements end soon, and are not compiled to machine code."""
+    db.prepare_session(conn)
     conn.execute(db.statement(f"SET statement_timeout = '{STATEMENT_S}s'; SET lock_timeout = '2s'; SET jit = off"))
-    return conn
 
 
 @contextmanager
 def _cut_off(conn: Connection) -> Iterator[None]:
     """Cuts the connection if what is done inside takes too long: whoever waits for an answer finds it closed."""
+    with socket.socket(fileno=os.dup(conn.fileno())) as line:  # its own: the number may come to be another's
 
-    def cut() -> None:
-        with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(conn.fileno())) as copy:
-            copy.shutdown(socket.SHUT_RDWR)
+        def cut() -> None:
+            with suppress(OSError):
+                line.shutdown(socket.SHUT_RDWR)
 
-    timer = threading.Timer(ANSWER_S, cut)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+        timer = threading.Timer(ANSWER_S, cut)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()  # one that is cutting needs the line a moment longer
 
 
 def _stream(conn: Connection, pgt_id: int) -> StreamTable:

@@ -3,7 +3,7 @@ inside its writing transaction; returns the SQL of the result's rows there.
 
 Flows read the state as it was before the window. Where another session does that, at a snapshot, each stage writes its
 new state at once. Where one session does all, state is written when all flows have been evaluated, and until then those
-that need the new one read what it will be (`_from_below`).
+that need the new one read what it will be (`refresh/new_state.py`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ from pgtrickle.postgres.statements.script import Scratch, Script
 from pgtrickle.postgres.statements.state import StateMerge, StateTable
 from pgtrickle.postgres.statements.window_rows import WindowRows
 from pgtrickle.postgres.weighted import run_steps
-from pgtrickle.query.operators import Operator, Scan, Stateful, TopK
+from pgtrickle.query.operators import Operator, Scan, TopK
+from pgtrickle.refresh import new_state
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.evaluate.evaluator import Evaluator
 from pgtrickle.refresh.prepared import Prepared
@@ -137,7 +138,7 @@ class StageRunner:
         if self.whole:
             self._rebuild(kept.name, state.rebuild(kept, landed))
         else:
-            below = self._from_below(kept.aggregate)
+            below = new_state.below(self.prepared, kept.aggregate, self._unwritten, self.scratch)
             self._keep(number, state.merge(kept, self.scratch.part(number), landed, below, self._after_window))
 
     def _rebuild(self, table: str, script: Script) -> None:
@@ -164,7 +165,7 @@ class StageRunner:
     def _keep_first(self, number: int, top: TopK) -> None:
         kept = self.prepared.states[number]
         assert isinstance(kept, FirstRows)
-        below = self._from_below(top)
+        below = new_state.below(self.prepared, top, self._unwritten, self.scratch)
         self._keep(number, first_rows.keep(kept, self.scratch.part(number), below, self._after_window))
 
     def _keep_recursion(self, number: int, changed: frozenset[int] | None) -> None:
@@ -186,24 +187,6 @@ class StageRunner:
         for merge in self._unwritten.values():
             run(self.connections.writer, merge.write)
         self._unwritten.clear()
-
-    def _from_below(self, node: Stateful) -> str | None:
-        """What to read FROM the state that a node's input is made of, as it is after the window; None: of none."""
-        number = self.prepared.state_below(node)
-        if number is None:
-            return None
-        kept = self.prepared.states[number]
-        if number not in self._unwritten:
-            return kept.name
-        scratch = self.scratch.part(number)
-        match kept:
-            case StateTable():
-                return state.merged_rows(kept, scratch)
-            case WindowRows():
-                return window_rows.merged_rows(kept, scratch)
-            case RecursiveRows():
-                return recursion.new_rows(kept, scratch)
-        return first_rows.new_rows(scratch)
 
     def _after_window(self, operator: Operator) -> str | None:
         """A source as it is after the window, where the reader's snapshot is in the middle of it."""

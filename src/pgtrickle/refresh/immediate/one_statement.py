@@ -29,7 +29,8 @@ from pgtrickle.postgres.statements.script import Require
 from pgtrickle.postgres.statements.state import StateTable
 from pgtrickle.postgres.statements.window_rows import WindowRows
 from pgtrickle.postgres.weighted import chain, run_steps
-from pgtrickle.query.operators import Aggregate, Expand, Operator, Repeat, Stateful
+from pgtrickle.query.operators import Aggregate, Expand, Operator, Repeat
+from pgtrickle.refresh import new_state
 from pgtrickle.refresh.immediate.turns import shown
 from pgtrickle.refresh.plan import result_columns
 from pgtrickle.refresh.prepared import Prepared
@@ -104,13 +105,14 @@ class Composer:
                 kept = self.prepared.states[number]
                 assert isinstance(kept, StateTable)
                 landed = run_steps(self._land(flow), steps)
-                below = self._from_below(kept.aggregate)
+                below = new_state.below(self.prepared, kept.aggregate, self._merged, self.names)
                 self._add(state.merge_at_once(kept, self.names.part(number), landed, below, _as_it_is))
                 self._merged.add(number)
             case KeepFirst(number=number, top=top):
                 kept = self.prepared.states[number]
                 assert isinstance(kept, FirstRows)
-                self._add(first_rows.keep_at_once(kept, self.names.part(number), self._from_below(top), _as_it_is))
+                below = new_state.below(self.prepared, top, self._merged, self.names)
+                self._add(first_rows.keep_at_once(kept, self.names.part(number), below, _as_it_is))
                 self._merged.add(number)
             case LandWindow(number=number, input=flow, steps=steps):
                 kept = self.prepared.states[number]
@@ -126,22 +128,6 @@ class Composer:
             case _:
                 raise NotAtOnce
         return None
-
-    def _from_below(self, node: Stateful) -> str | None:
-        """What to read FROM the state that a node's input is made of, as it is after the statement; None: of none."""
-        number = self.prepared.state_below(node)
-        if number is None:
-            return None
-        kept = self.prepared.states[number]
-        if number not in self._merged:
-            return kept.name
-        if isinstance(kept, StateTable):
-            return state.merged_rows(kept, self.names.part(number))
-        if isinstance(kept, FirstRows):
-            return first_rows.new_rows(self.names.part(number))
-        if isinstance(kept, WindowRows):
-            return window_rows.merged_rows(kept, self.names.part(number))
-        raise NotAtOnce
 
 
 def shows_its_keys(tree: Operator) -> bool:

@@ -35,7 +35,8 @@ from pgtrickle.postgres.statements.state import StateMerge, StateTable
 from pgtrickle.postgres.statements.window_rows import WindowRows
 from pgtrickle.postgres.weighted import run_steps
 from pgtrickle.postgres.wire import WEIGHT
-from pgtrickle.query.operators import Operator, Scan, Stateful
+from pgtrickle.query.operators import Operator, Scan
+from pgtrickle.refresh import new_state
 from pgtrickle.refresh.plan import result_columns
 from pgtrickle.refresh.prepared import Prepared
 
@@ -120,7 +121,8 @@ class Scripts:
             case KeepFirst(number=number, top=top):
                 kept = self.prepared.states[number]
                 assert isinstance(kept, FirstRows)
-                self._keep(number, first_rows.keep(kept, self.scratch.part(number), self._from_below(top), as_it_is))
+                below = new_state.below(self.prepared, top, self._write, self.scratch)
+                self._keep(number, first_rows.keep(kept, self.scratch.part(number), below, as_it_is))
             case KeepRecursion(number=number, changed=changed):
                 self._keep_recursion(number, changed)
             case LandResult(input=flow, steps=steps):
@@ -135,7 +137,7 @@ class Scripts:
         if self.whole:
             self._compute.append(state.rebuild(kept, landed))
         else:
-            below = self._from_below(kept.aggregate)
+            below = new_state.below(self.prepared, kept.aggregate, self._write, self.scratch)
             self._keep(number, state.merge(kept, self.scratch.part(number), landed, below, as_it_is))
 
     def _recompute_partitions(self, number: int, landed: str) -> None:
@@ -159,23 +161,6 @@ class Scripts:
             self._compute.append(merge.write)
         else:
             self._write[number] = merge.write
-
-    def _from_below(self, node: Stateful) -> str | None:
-        """What to read FROM the state that a node's input is made of, as it is after the statement; None: of none."""
-        number = self.prepared.state_below(node)
-        if number is None:
-            return None
-        kept, scratch = self.prepared.states[number], self.scratch.part(number)
-        if number not in self._write:
-            return kept.name
-        match kept:
-            case StateTable():
-                return state.merged_rows(kept, scratch)
-            case WindowRows():
-                return window_rows.merged_rows(kept, scratch)
-            case RecursiveRows():
-                return recursion.new_rows(kept, scratch)
-        return first_rows.new_rows(scratch)
 
     def _changes_of(self, scan: Scan) -> str:
         """The name of a table with all changes of a source."""
