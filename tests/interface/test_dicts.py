@@ -15,8 +15,8 @@ from pgtrickle.record import Record
 from pgtrickle.refresh.decide import Action
 
 RETURNED = {
-    *("CdcChange", "CdcStatus", "Check", "Finding", "Follower", "HistoryRow", "RefreshResult", "Repair", "SlotHealth"),
-    *("StreamTable", "Verification"),
+    *("CdcChange", "CdcStatus", "Check", "Finding", "Follower", "HistoryRow", "ImmediateSource", "RefreshResult"),
+    *("Repair", "SlotHealth", "StreamTable", "Verification"),
 }
 
 

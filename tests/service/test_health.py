@@ -190,4 +190,4 @@ def test_what_writers_keep_is_not_old(made: World) -> None:
 
     assert told() == [0] * 7
     update(made, needs_reinit=sql.SQL("true"))
-    assert told() == [3600] * 7
+    assert all(isinstance(age, int) and 3600 <= age < 7200 for age in told())
