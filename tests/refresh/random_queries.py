@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 
 from hypothesis import strategies as st
 
-KINDS = ("int", "numeric", "text")
 VALUES = {
     "int": ("NULL", "0", "1", "2", "3", "-4", "2147483647"),
     "numeric": ("NULL", "0", "1.0", "1.00", "2.5", "-3.125", "12345678901234567890.5", "'NaN'"),
@@ -29,12 +28,42 @@ VALUES = {
         "'it''s'",
         "'--/*'",
     ),
+    # sums of these have no rounding, whatever their order
+    "float": ("NULL", "0", "'-0'", "1.5", "-2.25", "'NaN'", "'Infinity'"),
+    "date": ("NULL", "'2026-01-01'", "'2026-01-02'", "'9999-12-31'", "'0001-01-01'"),
+    "moment": (
+        "NULL",
+        "'2026-01-01 12:00+00'",
+        "'2026-01-01 13:00+01'",
+        "'0002-01-01 00:00+00'",
+        "'2026-01-02 00:00+00'",
+    ),
+    "span": ("NULL", "'1 month'", "'30 days'", "'1 day'", "'24:00'", "'0'"),
+    "C": ("NULL", "'a'", "'B'", "'ä'", "''"),
+    "libc": ("NULL", "'a'", "'B'", "'ä'", "'_a'"),
+    "char": ("NULL", "'a'", "'a '", "'B'", "''"),
+    "truth": ("NULL", "true", "false"),
+    "json": ("NULL", "'1'", "'1.0'", "'{\"a\": [1, null]}'", "'null'"),
+    "uuid": ("NULL", "'00000000-0000-0000-0000-000000000000'", "'ffffffff-0000-0000-0000-000000000001'"),
 }
+TYPES = {
+    "float": "float8",
+    "moment": "timestamptz",
+    "span": "interval",
+    "C": 'text COLLATE "C"',
+    "libc": 'text COLLATE "C.utf8"',
+    "char": "char(3)",
+    "truth": "boolean",
+    "json": "jsonb",
+}
+"""What a kind is called by PostgreSQL, where that differs."""
+NO_EXTREMES = frozenset({"truth", "json", "uuid"})
 
 
 @dataclass(frozen=True)
 class TableDefinition:
-    """A table: columns `i`, `g` (int), `n` (numeric, or one with digits), `s` (text); keyed or not, indexed or not."""
+    """A table: columns `i`, `g` (int), `n` (numeric, or one with digits), `s` (text), and one of each other kind; keyed
+    or not, indexed or not."""
 
     name: str
     keyed: bool
@@ -46,10 +75,14 @@ class TableDefinition:
         key = "id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, " if self.keyed else ""
         index = f"; CREATE INDEX ON {self.name} (i)" if self.indexed else ""
         identity = f"; ALTER TABLE {self.name} REPLICA IDENTITY FULL"  # so that it may be captured from the WAL
-        return f"CREATE TABLE {self.name} ({key}i int, g int, n {self.numeric}, s text){index}{identity}"
+        types = {name: TYPES.get(kind, kind) for name, kind in COLUMNS.items()} | {"n": self.numeric}
+        columns = ", ".join(f"{name} {type_}" for name, type_ in types.items())
+        return f"CREATE TABLE {self.name} ({key}{columns}){index}{identity}"
 
 
-COLUMNS = {"i": "int", "g": "int", "n": "numeric", "s": "text"}
+OTHERS = {f"x{place}": kind for place, kind in enumerate(list(VALUES)[3:])}
+COLUMNS = {"i": "int", "g": "int", "n": "numeric", "s": "text"} | OTHERS
+LISTED = ", ".join(COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -77,10 +110,10 @@ def statements(draw: st.DrawFn, tables: list[TableDefinition]) -> str:
     kind = draw(st.sampled_from(("insert", "insert", "insert", "update", "delete", "copy rows")))
     if kind == "insert":
         values = ", ".join(draw(st.lists(rows(), min_size=1, max_size=4)))
-        return f"INSERT INTO {table} (i, g, n, s) VALUES {values}"
+        return f"INSERT INTO {table} ({LISTED}) VALUES {values}"
     if kind == "copy rows":
         chosen = draw(conditions(_row("", COLUMNS)))
-        return f"INSERT INTO {table} (i, g, n, s) SELECT i, g, n, s FROM {table} WHERE {chosen}"
+        return f"INSERT INTO {table} ({LISTED}) SELECT {LISTED} FROM {table} WHERE {chosen}"
     condition = draw(conditions(_row("", COLUMNS)))
     if kind == "delete":
         return f"DELETE FROM {table} WHERE {condition}"
@@ -226,7 +259,7 @@ def _asks(draw: st.DrawFn, tables: list[TableDefinition], columns: dict[str, str
         return f"{form if form.endswith('EXISTS') else 'EXISTS'} (SELECT FROM {source} WHERE {around}{extra})"
     a, b = draw(st.sampled_from(alike))
     if form == "scalar":
-        function = draw(st.sampled_from(("max", "min", "count")))
+        function = draw(st.sampled_from(("count",) if inside[b] in NO_EXTREMES else ("max", "min", "count")))
         compared = a if function != "count" else str(draw(st.integers(0, 2)))
         comparison = draw(st.sampled_from(("=", "<", ">=")))
         return f"{compared} {comparison} (SELECT {function}({b}) FROM {source} WHERE {around})"
@@ -474,7 +507,9 @@ def _aggregate(draw: st.DrawFn, rest: str, columns: dict[str, str]) -> Relation:
         outputs.append(f"{call} AS o{position}")
         kinds[f"o{position}"] = kind
     group = f" GROUP BY {', '.join(keys)}" if keys else ""
-    having = draw(st.sampled_from(("", "", " HAVING count(*) > 1", f" HAVING max({next(iter(columns))}) IS NOT NULL")))
+    first, kind = next(iter(columns.items()))
+    extreme = f"{'count' if kind in NO_EXTREMES else 'max'}({first})"
+    having = draw(st.sampled_from(("", "", " HAVING count(*) > 1", f" HAVING {extreme} IS NOT NULL")))
     if draw(st.integers(0, 24)) == 0:
         outputs.append(f"count(*) FILTER (WHERE {_in_time(draw, columns)}) AS o{len(outputs)}")
         kinds[f"o{len(kinds)}"] = "big"
@@ -485,8 +520,18 @@ def _aggregate(draw: st.DrawFn, rest: str, columns: dict[str, str]) -> Relation:
 def _calls(draw: st.DrawFn, columns: dict[str, str]) -> tuple[str, str]:
     name = draw(st.sampled_from(list(columns)))
     kind = columns[name]
-    if kind == "text":
-        return draw(st.sampled_from(((f"min({name})", "text"), (f"max({name})", "text"), (f"count({name})", "big"))))
+    counts = ((f"count({name})", "big"), (f"count(DISTINCT {name})", "big"))
+    if kind == "truth":
+        return draw(st.sampled_from(((f"bool_and({name})", kind), (f"bool_or({name})", kind), *counts)))
+    if kind in NO_EXTREMES:
+        return draw(st.sampled_from(counts))
+    if kind == "span":
+        return draw(st.sampled_from(((f"sum({name})", kind), (f"min({name})", kind), (f"max({name})", kind), *counts)))
+    if kind not in ("int", "big", "numeric", "float"):
+        return draw(st.sampled_from(((f"min({name})", kind), (f"max({name})", kind), *counts)))
+    if kind == "float":
+        floats = tuple((f"{call}({name})", kind) for call in ("sum", "avg", "min", "max"))
+        return draw(st.sampled_from((*floats, *counts)))
     sum_kind = "numeric" if kind != "int" else "big"
     return draw(
         st.sampled_from(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
+from math import isnan
 
 import psycopg
 from pyspark.sql import SparkSession
@@ -74,7 +76,14 @@ class World:
 def _rows(connection: db.Connection, relation: str) -> Counter[tuple[object, ...]]:
     """Its rows by value, as EXCEPT ALL compares them: 1.0 and 1.00 are the same, and so is NaN."""
     found = connection.execute(statement(f"SELECT * FROM {relation}")).fetchall()
-    return Counter(tuple("NaN" if isinstance(v, Decimal) and v.is_nan() else v for v in row) for row in found)
+    return Counter(tuple(map(_value, row)) for row in found)
+
+
+def _value(value: object) -> object:
+    """What equals itself, and can be counted."""
+    if isinstance(value, dict | list):
+        return json.dumps(value, sort_keys=True)
+    return "NaN" if isinstance(value, Decimal | float) and isnan(value) else value
 
 
 @contextmanager

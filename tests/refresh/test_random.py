@@ -27,7 +27,16 @@ from tests.clock import at_time
 from tests.conftest import fresh_database
 from tests.refresh import maintained
 from tests.refresh.oracle import differing
-from tests.refresh.random_queries import PASSES, START, TableDefinition, queries, queries_in_time, schemas, statements
+from tests.refresh.random_queries import (
+    LISTED,
+    PASSES,
+    START,
+    TableDefinition,
+    queries,
+    queries_in_time,
+    schemas,
+    statements,
+)
 from tests.steps.native import force
 from tests.wal.moving import moving
 
@@ -161,7 +170,7 @@ def _copy(connection: db.Connection, tables: list[str], streams: int) -> None:
 def _undo(connection: db.Connection, tables: list[TableDefinition]) -> None:
     for table in tables:
         connection.execute(f"DELETE FROM {table.name}")
-        connection.execute(f"INSERT INTO {table.name} (i, g, n, s) SELECT i, g, n, s FROM {table.name}_before")
+        connection.execute(f"INSERT INTO {table.name} ({LISTED}) SELECT {LISTED} FROM {table.name}_before")
 
 
 @pytest.fixture(scope="module", params=[18, 16], ids=["pg18", "pg16"])

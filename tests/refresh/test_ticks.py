@@ -24,7 +24,15 @@ from pgtrickle.refresh import plan
 from pgtrickle.refresh.definition import define
 from pgtrickle.refresh.tick import Tick
 from tests.conftest import fresh_database
-from tests.refresh.random_queries import TableDefinition, queries, schemas, statements
+from tests.refresh.random_queries import (
+    NO_EXTREMES,
+    OTHERS,
+    TYPES,
+    TableDefinition,
+    queries,
+    schemas,
+    statements,
+)
 from tests.refresh.stacked import World, alone, orders, refresh_together, tick
 
 EXAMPLES = int(os.environ.get("PGTRICKLE_RANDOM_EXAMPLES", "6"))
@@ -254,17 +262,26 @@ class Stack:
     large: bool
 
 
+def _any_of(name: str, kind: str) -> str:
+    """A value of a group's, or a constant, of the same type."""
+    if kind == "truth":
+        return f"bool_or({name})"
+    return f"NULL::{TYPES.get(kind, kind)}" if kind in NO_EXTREMES else f"min({name})"
+
+
 @st.composite
 def stacks(draw: st.DrawFn) -> Stack:
     tables = draw(schemas())
     one, other = (draw(st.sampled_from(tables)).name for _ in range(2))
+    rest, of_a = ", ".join(OTHERS), ", ".join(f"a.{name}" for name in OTHERS)
+    kept = ", ".join(f"{_any_of(name, kind)} AS {name}" for name, kind in OTHERS.items())
     forms = (
-        f"SELECT i, g, n, s FROM {one} WHERE g IS NOT NULL",
-        f"SELECT a.i, b.g, a.n, b.s FROM {one} a JOIN {other} b ON a.i = b.g",
-        f"SELECT a.i, b.g, a.n, b.s FROM {one} a FULL JOIN {other} b ON a.i = b.g",
-        f"SELECT i, g, n, s FROM {one} a WHERE NOT EXISTS (SELECT FROM {other} b WHERE b.i = a.g)",
-        f"SELECT i, g, n, s FROM {one} UNION ALL SELECT g, i, n, s FROM {other}",
-        f"SELECT i, count(*)::int AS g, sum(n) AS n, max(s) AS s FROM {one} GROUP BY i",
+        f"SELECT i, g, n, s, {rest} FROM {one} WHERE g IS NOT NULL",
+        f"SELECT a.i, b.g, a.n, b.s, {of_a} FROM {one} a JOIN {other} b ON a.i = b.g",
+        f"SELECT a.i, b.g, a.n, b.s, {of_a} FROM {one} a FULL JOIN {other} b ON a.i = b.g",
+        f"SELECT i, g, n, s, {rest} FROM {one} a WHERE NOT EXISTS (SELECT FROM {other} b WHERE b.i = a.g)",
+        f"SELECT i, g, n, s, {rest} FROM {one} UNION ALL SELECT g, i, n, s, {rest} FROM {other}",
+        f"SELECT i, count(*)::int AS g, sum(n) AS n, max(s) AS s, {kept} FROM {one} GROUP BY i",
     )
     first = draw(st.lists(st.sampled_from(forms), min_size=1, max_size=2, unique=True))
     streams = {f"m{place}": query for place, query in enumerate(first)}
