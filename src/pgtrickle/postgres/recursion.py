@@ -64,4 +64,5 @@ def carrying(tree: Operator, extra: tuple[Column, ...] = ()) -> tuple[Operator, 
 
 def weight_of(changes: Changes) -> str:
     """What the weight of a delta is called where it is one of several."""
-    return f"{WEIGHT}_{changes.scan.names[0]}"
+    scan = changes.scan
+    return f"{WEIGHT}_{scan.names[0] if scan.names else scan.table.oid}"  # of rows that are only counted, no column

@@ -232,8 +232,9 @@ def _leaf(
                 return f"SELECT {', '.join([*renamed, *(quote(c.name) for c in extra)])} FROM ({working}) AS working"
             case Changes(scan=scan):
                 own = weight_of(operator)
-                weight = f", {WEIGHT} AS {quote(own)}" if own in operator.names else ""
-                return f"SELECT {names(scan.columns)}{weight} FROM {run.tables.changes(scan)}{changes}"
+                listed = [quote(name) for name in scan.names]
+                listed += [f"{WEIGHT} AS {quote(own)}"] if own in operator.names else []
+                return f"SELECT {', '.join(listed)} FROM {run.tables.changes(scan)}{changes}"
             case Scan() if before and operator.table.oid in run.tables.changed:
                 after = render.select(operator, leaf=run.tables.after)
                 gone = f"SELECT {names(operator.columns)} FROM {run.tables.changes(operator)} WHERE {WEIGHT} < 0"
