@@ -25,7 +25,7 @@ from pgtrickle.errors import Error
 from pgtrickle.physical.table_facts import SMALL_CHANGES
 from pgtrickle.refresh.evaluate import on_spark
 from pgtrickle.spark.landing import Landed, to_staging
-from pgtrickle.spark.parallelism import tasks_at_once
+from pgtrickle.spark.parallelism import fit, tasks_at_once
 from pgtrickle.spark.worker import Server
 
 TOTALS = (
@@ -223,5 +223,10 @@ def test_a_worker_that_dies_while_its_tasks_land(database18: str, spark: SparkSe
 
 
 def test_partitions_are_the_clusters(spark: SparkSession) -> None:
-    assert tasks_at_once(spark) == 4  # of two workers, whatever this machine has
+    """Of two workers, whatever this machine has: once there is another executor in place of the one that died."""
+    until = time.monotonic() + 120
+    while tasks_at_once(spark) < 4 and time.monotonic() < until:
+        time.sleep(0.2)
+    fit(spark)
+    assert tasks_at_once(spark) == 4
     assert spark.conf.get("spark.sql.shuffle.partitions") == "4"
