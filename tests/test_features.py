@@ -1,4 +1,4 @@
-"""What README says of queries, schedules and notifications is what the code does: each claim with a case of it."""
+"""What `docs/features.md` says of queries, schedules and alerts is what the code does: each claim with a case of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pgtrickle
 from pgtrickle.scheduler.due import canonical_period
 
 ROOT = Path(__file__).parent.parent
-README = " ".join((ROOT / "README.md").read_text().split())
+PAGE = " ".join((ROOT / "docs" / "features.md").read_text().split())
 WORLD = """
 CREATE TABLE r (id integer PRIMARY KEY, a integer, b integer, t text, f float8);
 CREATE AGGREGATE my_sum (integer) (sfunc = int4pl, stype = integer, initcond = '0');
@@ -79,16 +79,16 @@ def test_what_is_incremental_and_what_becomes_full(database18: str) -> None:
         connection.execute(WORLD.encode())
     with pgtrickle.connect(database18) as trickle:
         for claim, queries in INCREMENTAL.items():
-            assert claim in README
+            assert claim in PAGE
             for query in queries:
                 assert trickle.explain(query=query).startswith("operators"), query
         for claim, query in FULL.items():
-            assert claim in README
+            assert claim in PAGE
             assert trickle.explain(query=query).startswith("refresh mode"), query
 
 
 def test_schedules() -> None:
-    told = re.findall(r"`(\d+)([mh])` (?:is )?every (\d+) s", README)
+    told = re.findall(r"`(\d+)([mh])` (?:is )?every (\d+) s", PAGE)
     assert told == [("1", "m", "48"), ("5", "m", "192"), ("1", "h", "3072")]
     for amount, unit, period in told:
         assert canonical_period(int(amount) * {"m": 60, "h": 3600}[unit]) == int(period)
@@ -97,7 +97,7 @@ def test_schedules() -> None:
 
 def test_alerts() -> None:
     """Every event that the code sends, and no other; those of a slot are names of marks in `scheduler/alerts.py`."""
-    listed = README.split("`LISTEN pg_trickle_alert`")[1].split("`pg_trickle_cdc_transition`")[0]
+    listed = PAGE.split("`LISTEN pg_trickle_alert`")[1].split("`pg_trickle_cdc_transition`")[0]
     named = set(re.findall(r"`([a-z_]+)`", listed))
     source = "".join(
         path.read_text() for path in (ROOT / "src" / "pgtrickle").rglob("*") if path.suffix in {".py", ".sql"}
