@@ -48,6 +48,7 @@ def register(
     schedule: str | None,
     requested_cdc_mode: str | None,
     fill_when_due: bool = False,
+    indexes: Sequence[str] = (),
 ) -> int:
     """Add a stream table stored in `table` and its sources; returns its id. It starts INITIALIZING, not populated;
     `fill_when_due` leaves its filling to the service.
@@ -60,12 +61,12 @@ def register(
                 "INSERT INTO pgtrickle.pgt_stream_tables (pgt_relid, pgt_schema, pgt_name, defining_query,"
                 " normalized_query, search_path, settings, refresh_mode, effective_mode, mode_reason,"
                 " source_fingerprint, operator_tree, delta_plan, delta_plans, schedule, requested_cdc_mode,"
-                " fill_when_due)"
-                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) RETURNING pgt_id",
+                " fill_when_due, indexes)"
+                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) RETURNING pgt_id",
                 (
                     *(table.oid, table.schema, table.name),
                     *_values(definition),
-                    *(schedule, requested_cdc_mode, fill_when_due),
+                    *(schedule, requested_cdc_mode, fill_when_due, list(indexes)),
                 ),
             ).fetchone()
     except psycopg.errors.UniqueViolation as error:
@@ -113,6 +114,15 @@ def unregister(conn: psycopg.Connection[Any], pgt_id: int) -> None:
     """Forget a stream table with its dependencies and history. Its storage and state are the caller's to drop."""
     ddl.forget(conn, pgt_id)
     _update(conn, "DELETE FROM pgtrickle.pgt_stream_tables WHERE pgt_id = %s", (pgt_id,))
+
+
+def set_indexes(conn: psycopg.Connection[Any], pgt_id: int, indexes: Sequence[str]) -> None:
+    """Change which indexes its owner asks for; making and dropping them is the caller's."""
+    _update(
+        conn,
+        "UPDATE pgtrickle.pgt_stream_tables SET indexes = %s, updated_at = now() WHERE pgt_id = %s",
+        (list(indexes), pgt_id),
+    )
 
 
 def set_schedule(conn: psycopg.Connection[Any], pgt_id: int, schedule: str | None) -> None:
