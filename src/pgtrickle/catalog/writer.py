@@ -85,7 +85,7 @@ def ensure_lock(conn: psycopg.Connection[Any], pgt_id: int) -> bool:
     """Make the row by which refreshes lock each other out; returns whether it was missing."""
     return bool(
         conn.execute(
-            "INSERT INTO pgtrickle.pgt_refresh_locks (pgt_id) VALUES (%s) ON CONFLICT DO NOTHING", (pgt_id,)
+            "INSERT INTO pgtrickle_internal.pgt_refresh_locks (pgt_id) VALUES (%s) ON CONFLICT DO NOTHING", (pgt_id,)
         ).rowcount
     )
 
@@ -199,8 +199,9 @@ def set_cdc_mode(conn: psycopg.Connection[Any], pgt_id: int, requested_cdc_mode:
 def note_decoded(conn: psycopg.Connection[Any]) -> int:
     """Let pgt_dependencies show how far the WAL is decoded; returns the number of rows this was news for."""
     return conn.execute(
-        "UPDATE pgtrickle.pgt_dependencies AS d SET decoder_confirmed_lsn = p.lsn FROM pgtrickle.pgt_decoded AS p"
-        " WHERE d.cdc_mode <> 'TRIGGER' AND d.decoder_confirmed_lsn IS DISTINCT FROM p.lsn"
+        "UPDATE pgtrickle.pgt_dependencies AS d SET decoder_confirmed_lsn = p.lsn"
+        " FROM pgtrickle_internal.pgt_decoded AS p WHERE d.cdc_mode <> 'TRIGGER'"
+        " AND d.decoder_confirmed_lsn IS DISTINCT FROM p.lsn"
     ).rowcount
 
 
@@ -358,7 +359,7 @@ def note_cron_runs(conn: psycopg.Connection[Any], runs: Mapping[int, tuple[str, 
     """When tables with a cron schedule run next, by id, each with the schedule that says so. Those dropped meanwhile
     are passed over."""
     conn.execute(
-        "INSERT INTO pgtrickle.pgt_cron_runs AS c (pgt_id, schedule, next_run)"
+        "INSERT INTO pgtrickle_internal.pgt_cron_runs AS c (pgt_id, schedule, next_run)"
         " SELECT k.* FROM unnest(%s::bigint[], %s::text[], %s::timestamptz[]) AS k(pgt_id, schedule, next_run)"
         " JOIN pgtrickle.pgt_stream_tables AS t USING (pgt_id)"
         " ON CONFLICT (pgt_id) DO UPDATE SET schedule = excluded.schedule, next_run = excluded.next_run",

@@ -59,9 +59,9 @@ LEFT JOIN pgtrickle.pgt_present AS p
     ON r.kind <> 'create' AND pg_catalog.format('%%I.%%I', p.pgt_schema, p.pgt_name) = r.args ->> 'name'
 LEFT JOIN pgtrickle.pgt_stream_tables AS t USING (pgt_id)
 LEFT JOIN pg_catalog.pg_class AS c ON c.oid = t.pgt_relid
-WHERE (o.oid IS NULL OR pgtrickle.serves(me.oid, o.oid)
-       OR c.oid IS NOT NULL AND pgtrickle.steers(o.oid, r.kind, r.args))
-  AND (c.oid IS NULL OR pgtrickle.serves(me.oid, c.relowner))
+WHERE (o.oid IS NULL OR pgtrickle_internal.serves(me.oid, o.oid)
+       OR c.oid IS NOT NULL AND pgtrickle_internal.steers(o.oid, r.kind, r.args))
+  AND (c.oid IS NULL OR pgtrickle_internal.serves(me.oid, c.relowner))
   AND (coalesce(c.relowner, o.oid, me.oid) = me.oid
        OR coalesce(c.relowner, o.oid) NOT IN (SELECT s.role_oid FROM pgtrickle_internal.serving_roles() AS s))
   AND (r.state = 'PENDING' OR r.state = 'RUNNING' AND (
