@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from pgtrickle import db
 from pgtrickle.catalog.install import MIGRATIONS, install
@@ -86,7 +87,8 @@ def test_a_catalog_in_use_is_upgraded_and_nothing_else_changes(conn: Connection,
     install(conn, directory=up_to(tmp_path, last))
     conn.execute("DROP ROLE IF EXISTS reader_by_hand; CREATE ROLE reader_by_hand")
     try:
-        conn.execute("GRANT USAGE ON SCHEMA pgtrickle TO reader_by_hand")
+        for schema in ("pgtrickle", "pgtrickle_internal")[: 1 if last < 22 else 2]:
+            conn.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO reader_by_hand").format(sql.Identifier(schema)))
         conn.execute("GRANT SELECT ON ALL TABLES IN SCHEMA pgtrickle TO reader_by_hand")
         older, readable = routines(conn), rights(conn)
         told: list[str | None] = []
