@@ -223,7 +223,9 @@ def _watch(captured: Captured, started: float) -> tuple[list[tuple[int, float]],
     lags: list[tuple[int, float]] = []
     memory: list[float] = []
     marks = [LOAD_SECONDS * share for share in (0.1, 0.5)]
-    position = "SELECT pg_current_wal_insert_lsn() - '0/0', coalesce(lsn, '0/0') - '0/0' FROM pgtrickle.pgt_decoded"
+    position = (
+        "SELECT pg_current_wal_insert_lsn() - '0/0', coalesce(lsn, '0/0') - '0/0' FROM pgtrickle_internal.pgt_decoded"
+    )
     while (now := time.monotonic() - started) < LOAD_SECONDS:
         row = captured.connection.execute(db.statement(position)).fetchone()
         assert row is not None

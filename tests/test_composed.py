@@ -33,6 +33,7 @@ REVIEWED = {
     ("catalog/names.py", "quoted.replace"): _QUOTED,
     ("embedded.py", "text.replace('\\\\', '\\\\\\\\').replace"): _QUOTED,
     ("embedded.py", "text.replace"): _QUOTED,
+    ("index_text.py", "found['quoted'].replace"): _QUOTED,
     ("model.py", "name.replace"): _QUOTED,
     ("postgres/routine.py", "text.replace"): _QUOTED,
     ("postgres/routine.py", "text.replace('\\\\', '\\\\\\\\').replace"): _QUOTED,

@@ -79,7 +79,7 @@ IN_LOOKS: Final = (
 """Pinned ones by which a value may look different to who defined the table."""
 
 OF_INTEREST: Final = tuple(dict.fromkeys((*STORED, *IN_TEXTS, *IN_LOOKS)))
-"""What is to be known of the session of who defines a table. `pgtrickle.session_settings()` has the same list."""
+"""What is to be known of the session of who defines a table; `pgtrickle_internal.session_settings()` has the same."""
 
 
 def stored(given: Mapping[str, str]) -> dict[str, str]:

@@ -25,6 +25,7 @@ from pgtrickle.catalog.reader import CdcChange, CdcStatus, HistoryRow, Immediate
 from pgtrickle.config import Settings
 from pgtrickle.errors import ColumnsWarning, IgnoredSetting, SessionWarning, StateError, UsageError
 from pgtrickle.guard import Gate, checked, guarded
+from pgtrickle.index_text import Index, parse_indexes
 from pgtrickle.monitor import readiness
 from pgtrickle.monitor.finding import Finding
 from pgtrickle.refresh.circle import circle_refresh, rules
@@ -129,12 +130,14 @@ class Trickle:
         auto_replica_identity: bool = False,
         primary_key: str | None = None,
         protect: bool | None = None,
+        indexes: Sequence[str] | None = None,
     ) -> RefreshResult | None:
         """Creates a stream table, and populates it; with `initialize` false the service does, when it is first due. On
         failure nothing is left behind. `auto_replica_identity` sets REPLICA IDENTITY FULL on those sources that it
         keeps from the WAL; it is put back when no stream table reads them any more. `primary_key` names columns of the
-        result, as in `region, day`: a refresh that would give two rows the same key, or a NULL, fails. `protect` has
-        writes by others than refreshes refused."""
+        result, as in `region, day`: a refresh that would give two rows the same key, or a NULL, fails. `indexes` are
+        over columns of the result, as in `["(region, day)", "UNIQUE (id)", "USING gin (tags)"]`, and are made once the
+        table is filled. `protect` has writes by others than refreshes refused."""
         origin.require_here(self._connection)
         dropped.look(self._connection)
         asked = options.of_diamonds(diamond_consistency, diamond_schedule_policy)
@@ -152,6 +155,7 @@ class Trickle:
             fill_when_due=not initialize,
             set_identity=auto_replica_identity,
             primary_key=() if primary_key is None else parse_columns(primary_key),
+            indexes=parse_indexes(indexes or ()),
             protect=bool(protect),
         )
         self._ask_of_diamond(pgt_id, asked)
@@ -178,6 +182,7 @@ class Trickle:
         auto_replica_identity: bool = False,
         primary_key: str | None = None,
         protect: bool | None = None,
+        indexes: Sequence[str] | None = None,
     ) -> RefreshResult | None:
         """Creates a stream table, or alters the one of that name to be as given; None if it was altered."""
         asked: dict[str, Any] = {
@@ -185,6 +190,7 @@ class Trickle:
             "diamond_consistency": diamond_consistency,
             "diamond_schedule_policy": diamond_schedule_policy,
             "primary_key": primary_key,
+            "indexes": indexes,
             "protect": protect,
         }
         if not self.exists(name):
@@ -226,12 +232,15 @@ class Trickle:
         diamond_schedule_policy: str | None = None,
         primary_key: str | None = None,
         protect: bool | None = None,
+        indexes: Sequence[str] | None = None,
     ) -> None:
         """Changes what is given. A new query takes effect at once: the table is computed again before this returns.
         Another `cdc_mode` is carried out by the service, at its next look. `inherit` for `cdc_mode` or an option of
         diamonds gives it back to the setting. `primary_key` is `none` to have none any more; given with a query, the
-        table has it once the new rows are there."""
+        table has it once the new rows are there. `indexes` are all that were asked for like this from now on: others
+        are dropped, but for those made by CREATE INDEX."""
         key = None if primary_key is None else parse_columns(primary_key)
+        wanted = None if indexes is None else parse_indexes(indexes)
         asked = options.of_diamonds(diamond_consistency, diamond_schedule_policy)
         stream = catalog.resolve(self._connection, name)
         if query is not None:
@@ -243,11 +252,13 @@ class Trickle:
                 pass
             elif query is not None or (mode is not None and mode != stream.refresh_mode):
                 # First, since it waits for a refresh under way, which writes to the rows of the catalog that follow.
-                self._redefine(stream, query, mode)
+                self._redefine(stream, query, mode, wanted if query is not None else None)
             if protect is not None:
                 define.protect(self._connection, self._again(stream), protect=protect)
             if key is not None:
                 define.set_primary_key(self._connection, self._again(stream), key if query is None else ())
+            if wanted is not None and query is None:
+                define.set_indexes(self._connection, self._again(stream), wanted)
             if schedule is not _UNCHANGED:
                 text = check_schedule(None if schedule is None else str(schedule), self.settings.min_schedule_seconds)
                 record.set_schedule(self._connection, stream.pgt_id, text)
@@ -285,7 +296,9 @@ class Trickle:
             raise storage.dropped(stream)
         return found
 
-    def _redefine(self, stream: StreamTable, query: str | None, refresh_mode: str | None) -> None:
+    def _redefine(
+        self, stream: StreamTable, query: str | None, refresh_mode: str | None, indexes: Sequence[Index] | None = None
+    ) -> None:
         """Defines it anew, unless it would then read itself, through others or not, where that may not be."""
         from pgtrickle.scheduler import dag  # here: graphs are loaded only where one is asked for
 
@@ -297,6 +310,7 @@ class Trickle:
             reason="the query was altered" if query is not None else "the refresh mode was altered",
             query=query,
             refresh_mode=refresh_mode,
+            indexes=indexes,
         )
         sources = catalog.dependencies(self._connection, stream.pgt_id)
         relids = [source.source_relid for source in sources]

@@ -29,6 +29,7 @@ T = TypeVar("T")
 _KINDS: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
     "str": ((str,), "a text"),
     "str | None": ((str, NoneType), "a text or None"),
+    "Sequence[str] | None": ((list, tuple, NoneType), "a list of texts or None"),
     "bool": ((bool,), "True or False"),
     "int": ((int,), "a whole number from 1 to 2147483647"),
 }

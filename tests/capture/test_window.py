@@ -99,7 +99,7 @@ def test_clean_of_a_large_buffer(conn: Connection, t: None, follow: Follow, use_
     assert (kept.rows, kept.truncated) == (0, False)
     written = db.scalar(conn, f"SELECT max(lsn)::text FROM pgtrickle_changes.changes_{ledger.source.oid}")
     cleaned = buffer.clean(conn, ledger.source.oid, [ledger.frontier], use_truncate=use_truncate)
-    assert db.scalar(conn, "SELECT last_consumed_lsn::text FROM pgtrickle.pgt_consumed") == written
+    assert db.scalar(conn, "SELECT last_consumed_lsn::text FROM pgtrickle_internal.pgt_consumed") == written
     assert (cleaned.rows, cleaned.truncated) == ((None, True) if use_truncate else (39001, False))
     assert buffered(conn, ledger.source) == []
 

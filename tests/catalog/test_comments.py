@@ -18,7 +18,8 @@ WHERE p.pronamespace IN ('pgtrickle'::regnamespace, 'pgtrickle_internal'::regnam
   AND obj_description(p.oid, 'pg_proc') IS NULL
 UNION ALL
 SELECT 'relation ' || c.relname FROM pg_class AS c
-WHERE c.relnamespace = 'pgtrickle'::regnamespace AND c.relkind IN ('r', 'v', 'm', 'f', 'p')
+WHERE c.relnamespace IN ('pgtrickle'::regnamespace, 'pgtrickle_internal'::regnamespace)
+  AND c.relkind IN ('r', 'v', 'm', 'f', 'p')
   AND obj_description(c.oid, 'pg_class') IS NULL
 UNION ALL
 SELECT 'schema ' || n.nspname FROM pg_namespace AS n
@@ -41,21 +42,53 @@ def test_nothing_of_ours_is_without_a_comment(conn: Connection) -> None:
     assert [name for (name,) in conn.execute(WITHOUT)] == ["function bare", "relation plain"]
 
 
-def test_internal_functions_are_out_of_sight(conn: Connection) -> None:
-    """`\\df pgtrickle.*` shows what users may call, and the other schema nothing of that."""
-    told = conn.execute(
-        "SELECT pronamespace::regnamespace::text, proname FROM pg_proc"
-        " WHERE pronamespace::regnamespace::text IN ('pgtrickle', 'pgtrickle_internal')"
-        " AND (obj_description(oid, 'pg_proc') LIKE 'Internal:%')"
-        "  <> (pronamespace = 'pgtrickle_internal'::regnamespace)"
-    ).fetchall()
-    assert told == []
-    shown = {
-        str(name)
-        for (name,) in conn.execute("SELECT proname FROM pg_proc WHERE pronamespace = 'pgtrickle'::regnamespace")
-    }
-    assert len(shown) < 40
-    assert {"create_stream_table", "wait_for", "why_waiting", "health_check"} <= shown
+FOR_USERS = {
+    "create_stream_table",
+    "create_or_replace_stream_table",
+    "create_stream_table_if_not_exists",
+    "alter_stream_table",
+    "drop_stream_table",
+    "refresh_stream_table",
+    "repair_stream_table",
+    "pause_stream_table",
+    "resume_stream_table",
+    "pause_all",
+    "resume_all",
+    "validate_query",
+    "wait_for",
+    "wait_for_request",
+    "why_waiting",
+    "pgt_status",
+    "st_refresh_stats",
+    "get_refresh_history",
+    "get_staleness",
+    "explain_st",
+    "explain_delta",
+    "slot_health",
+    "check_cdc_health",
+    "health_check",
+    "diamond_groups",
+    "dependency_tree",
+    "pgt_id_of",
+    "drop_follower",
+}
+"""The functions that a user has a purpose for. One that is added to the schema `pgtrickle` is added here."""
+OURS = """
+SELECT 'function' AS kind, proname AS name, pronamespace::regnamespace::text AS place,
+       obj_description(oid, 'pg_proc') LIKE 'Internal:%' AS internal FROM pg_proc
+WHERE pronamespace::regnamespace::text IN ('pgtrickle', 'pgtrickle_internal')
+UNION ALL
+SELECT 'relation', relname, relnamespace::regnamespace::text, obj_description(oid, 'pg_class') LIKE 'Internal:%'
+FROM pg_class WHERE relnamespace::regnamespace::text IN ('pgtrickle', 'pgtrickle_internal') AND relkind IN ('r', 'v')
+"""
+
+
+def test_what_is_internal_is_out_of_sight(conn: Connection) -> None:
+    """`\\df pgtrickle.*` and `\\d pgtrickle.*` show what users may use, and the other schema nothing of that."""
+    found = conn.execute(OURS).fetchall()
+    assert [row for row in found if row[3] != (row[2] == "pgtrickle_internal")] == []
+    assert {name for kind, name, place, _ in found if (kind, place) == ("function", "pgtrickle")} == FOR_USERS
+    assert {"pgt_locks", "pgt_slot"} <= {name for *_, name, place, _ in found if place == "pgtrickle_internal"}
 
 
 def comment(conn: Connection, name: str) -> object:

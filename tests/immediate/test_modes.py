@@ -263,7 +263,7 @@ def test_changes_that_a_skipped_refresh_left(story18: Told) -> None:
     story18.create("sums", "SELECT g, count(*) AS n FROM src GROUP BY g", mode="DIFFERENTIAL")
     story18.run("INSERT INTO src VALUES (100, 7)")
     with db.open_session(story18.dsn) as other:
-        other.execute("BEGIN; SELECT FROM pgtrickle.pgt_refresh_locks FOR UPDATE")
+        other.execute("BEGIN; SELECT FROM pgtrickle_internal.pgt_refresh_locks FOR UPDATE")
         soon = threading.Timer(1.5, other.rollback)
         soon.start()
         story18.trickle.alter_stream_table("sums", refresh_mode="IMMEDIATE")

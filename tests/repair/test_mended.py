@@ -70,7 +70,7 @@ def test_it_is_made_again(there: Place, what: str) -> None:
 
 def test_what_costs_no_refresh(there: Place) -> None:
     pgt_id = there.stream("sums").pgt_id
-    there.run(f"DELETE FROM pgtrickle.pgt_refresh_locks WHERE pgt_id = {pgt_id}")
+    there.run(f"DELETE FROM pgtrickle_internal.pgt_refresh_locks WHERE pgt_id = {pgt_id}")
     there.run("DROP INDEX sums_hash_record_extended_idx", "DROP EVENT TRIGGER pgtrickle_drop")
     (found,) = there.trickle.repair("sums")
     assert [each.rsplit(":", 1)[0] for each in found.done] == [
@@ -100,7 +100,7 @@ def test_a_source_in_the_wal(there: Place, what: str) -> None:
     assert {each.table: each.outcome for each in found}["public.sums"] == "repaired"
     assert is_told(there)
     assert there.value("SELECT cdc_mode FROM pgtrickle.pgt_change_tracking") == "TRIGGER"
-    assert there.value("SELECT count(*) FROM pgtrickle.pgt_slot") == 0  # it would keep WAL for no one
+    assert there.value("SELECT count(*) FROM pgtrickle_internal.pgt_slot") == 0  # it would keep WAL for no one
     assert there.trickle.repair(refresh=False)[0].outcome == "sound"
 
 

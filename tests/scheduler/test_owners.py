@@ -205,8 +205,8 @@ def test_a_superuser_does_not_use_a_catalog_of_others(world: World) -> None:
     world.installed_by(world.eve)
     with world.session(world.eve) as eve:
         eve.execute(
-            "CREATE OR REPLACE FUNCTION pgtrickle.serves(login oid, owner oid) RETURNS boolean LANGUAGE plpgsql AS"
-            " 'BEGIN ALTER ROLE CURRENT_USER NOLOGIN; RETURN true; END'"
+            "CREATE OR REPLACE FUNCTION pgtrickle_internal.serves(login oid, owner oid) RETURNS boolean"
+            " LANGUAGE plpgsql AS 'BEGIN ALTER ROLE CURRENT_USER NOLOGIN; RETURN true; END'"
         )
     with pytest.raises(ServerError) as caught:
         Trickle(world.dsn)

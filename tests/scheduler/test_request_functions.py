@@ -328,7 +328,7 @@ def test_no_stranger_passes_for_a_service(world: World) -> None:
     with leading(world.dsn_of(world.service)), leading(world.dsn):
         found = world.admin.execute("SELECT role_name FROM pgtrickle_internal.serving_roles()").fetchall()
         assert {name for (name,) in found} == {world.service, me}
-    serves = "SELECT pgtrickle.serves({!r}::regrole, {!r}::regrole)"
+    serves = "SELECT pgtrickle_internal.serves({!r}::regrole, {!r}::regrole)"
     world.run("GRANT {service} TO {ann}", f"GRANT {me} TO {{eve}}")
     for login, owner, said in (
         (world.service, world.service, True),

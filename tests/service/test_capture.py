@@ -241,9 +241,9 @@ def test_a_decoder_that_fails_for_good_brings_sources_back_and_still_drains(made
         await_mode(made, "TRIGGER", service)
         assert len(service.events("decoder_failed")) == 3
         made.conn.execute("INSERT INTO t VALUES (3, 3)")
-        assert made.one("SELECT count(*) FROM pgtrickle.pgt_draining") == 1
+        assert made.one("SELECT count(*) FROM pgtrickle_internal.pgt_draining") == 1
         made.conn.execute(sql.SQL("ALTER TABLE {} DROP CONSTRAINT no").format(buffer))
-        made.await_true("SELECT NOT EXISTS (SELECT FROM pgtrickle.pgt_draining)", 30)
+        made.await_true("SELECT NOT EXISTS (SELECT FROM pgtrickle_internal.pgt_draining)", 30)
         assert made.counted() == made.content()
         until(lambda: slot.inspect(made.conn).state is SlotState.ABSENT, lambda: service.log)
     assert made.history()[-1][2].startswith("the decoder failed: CheckViolation")

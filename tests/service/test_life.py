@@ -188,7 +188,7 @@ def test_sigint_ends_it_in_the_middle_of_a_step_that_waits(made18: World, tmp_pa
             assert service.process.wait(10) == 0
         (told,) = service.events("rounds_cut_off")
         assert told["rounds"] == ["capture"]
-        made18.await_true("SELECT NOT EXISTS (SELECT FROM pgtrickle.pgt_slot)")
+        made18.await_true("SELECT NOT EXISTS (SELECT FROM pgtrickle_internal.pgt_slot)")
         other.rollback()
 
 

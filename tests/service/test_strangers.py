@@ -21,8 +21,11 @@ SELECT pg_advisory_lock(hashtextextended(name, c.oid::bigint))
 FROM pg_class AS c, unnest(ARRAY['pgtrickle capture', 'pgtrickle clean']) AS name WHERE c.relname = 't';
 """
 """All advisory locks that versions before leases used."""
-ROWS = ("pgt_leases", "pgt_refresh_locks", "pgt_locks", "pgt_stream_tables", "pgt_change_tracking", "pgt_decoder")
-TABLES = ("pgt_slot_lock", "pgt_migrations", *ROWS)
+ROWS = (
+    *(("pgtrickle_internal", name) for name in ("pgt_refresh_locks", "pgt_locks")),
+    *(("pgtrickle", name) for name in ("pgt_leases", "pgt_stream_tables", "pgt_change_tracking", "pgt_decoder")),
+)
+TABLES = (("pgtrickle_internal", "pgt_slot_lock"), ("pgtrickle", "pgt_migrations"), *ROWS)
 
 
 def test_locks_of_strangers_stop_nothing(database18: str, tmp_path: Path) -> None:
@@ -41,8 +44,8 @@ def test_locks_of_strangers_stop_nothing(database18: str, tmp_path: Path) -> Non
             assert "heartbeat" in str(leads[1])
             _not_for_strangers(database18)
             here.ask("drop_stream_table('s')")
-            assert here.rows("SELECT pgt_id FROM pgtrickle.pgt_refresh_locks") == []
-            assert here.rows("SELECT name FROM pgtrickle.pgt_locks WHERE name LIKE 'capture %'") == []
+            assert here.rows("SELECT pgt_id FROM pgtrickle_internal.pgt_refresh_locks") == []
+            assert here.rows("SELECT name FROM pgtrickle_internal.pgt_locks WHERE name LIKE 'capture %'") == []
 
 
 def _not_for_strangers(dsn: str) -> None:
@@ -50,14 +53,14 @@ def _not_for_strangers(dsn: str) -> None:
     with db.open_session(dsn) as plain:
         plain.execute("SET ROLE pgtrickle_user")
         for name in ROWS:
-            table = sql.Identifier("pgtrickle", name)
+            table = sql.Identifier(*name)
             plain.execute(sql.SQL("SELECT FROM {}").format(table))
             for strength in ("KEY SHARE", "SHARE", "NO KEY UPDATE", "UPDATE"):
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
                     plain.execute(sql.SQL("SELECT FROM {} FOR {}").format(table, sql.SQL(strength)))
         for name in TABLES:
             with pytest.raises(psycopg.errors.InsufficientPrivilege), plain.transaction():
-                plain.execute(sql.SQL("LOCK TABLE {} IN ROW SHARE MODE").format(sql.Identifier("pgtrickle", name)))
+                plain.execute(sql.SQL("LOCK TABLE {} IN ROW SHARE MODE").format(sql.Identifier(*name)))
 
 
 def test_no_lock_of_ours_is_advisory() -> None:

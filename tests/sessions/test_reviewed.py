@@ -45,7 +45,9 @@ def test_what_is_reviewed_is_what_is_done(database18: str) -> None:
     assert classes["pinned"] == {name.lower() for name in PINNED} - classes["stored"]
     with db.connect(database18) as conn:
         install(conn)
-        asked = conn.execute("SELECT array_agg(k) FROM jsonb_object_keys(pgtrickle.session_settings()) AS k").fetchone()
+        asked = conn.execute(
+            "SELECT array_agg(k) FROM jsonb_object_keys(pgtrickle_internal.session_settings()) AS k"
+        ).fetchone()
         assert asked is not None
         assert sorted(map(str, asked[0])) == sorted(OF_INTEREST)  # type: ignore[call-overload]
         assert set(db.caller(conn).settings) == set(OF_INTEREST)

@@ -71,7 +71,7 @@ def test_a_materialized_view(story: Story) -> None:
     story.follow()
     assert (
         story.value(
-            "SELECT pgtrickle.wal_eligibility(copy_relid, '{v}', 10, true)::text LIKE '(PT641,%'"
+            "SELECT pgtrickle_internal.wal_eligibility(copy_relid, '{v}', 10, true)::text LIKE '(PT641,%'"
             " FROM pgtrickle.pgt_compared"
         )
         is True

@@ -78,7 +78,7 @@ def _when_its_sessions_have_ended(story: Story) -> None:
     """The server notices that a client is gone when it next talks to it; the table's lock is held until then."""
     for _ in range(100):
         found = story.rows(
-            "SELECT pid FROM pg_locks WHERE relation = 'pgtrickle.pgt_refresh_locks'::regclass AND granted "
+            "SELECT pid FROM pg_locks WHERE relation = 'pgtrickle_internal.pgt_refresh_locks'::regclass AND granted "
             "AND mode = 'RowShareLock' AND pid <> pg_backend_pid()"
         )
         if not found:

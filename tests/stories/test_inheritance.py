@@ -59,7 +59,9 @@ def test_a_table_that_others_inherit(story: Story) -> None:
     story.create("rows_of_all", "SELECT id, v, kind FROM top WHERE v > 2")
     assert story.value("SELECT cdc_mode FROM pgtrickle.pgt_cdc_status WHERE source_table = 'public.top'") == "TRIGGER"
     assert (
-        story.value("SELECT pgtrickle.wal_eligibility('top'::regclass, '{id}', 10, false)::text LIKE '(PT640,%'")
+        story.value(
+            "SELECT pgtrickle_internal.wal_eligibility('top'::regclass, '{id}', 10, false)::text LIKE '(PT640,%'"
+        )
         is True
     )
     windows = (

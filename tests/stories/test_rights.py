@@ -36,7 +36,7 @@ def least(database18: str, spark: SparkSession) -> Iterator[Story]:
             with telling(dsn, spark) as told, moving(dsn) as told.mover:
                 yield told
         finally:
-            admin.execute(statement("SELECT pg_drop_replication_slot(slot_name) FROM pgtrickle.pgt_slot"))
+            admin.execute(statement("SELECT pg_drop_replication_slot(slot_name) FROM pgtrickle_internal.pgt_slot"))
             admin.execute(statement(f"DROP OWNED BY {role} CASCADE"))
             admin.execute(statement(f"DROP ROLE {role}"))
 

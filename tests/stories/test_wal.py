@@ -183,9 +183,9 @@ def test_an_unused_column_added_and_dropped_changes_nothing(in_wal: Story) -> No
 
 def test_the_last_consumer_takes_everything_with_it(in_wal: Story) -> None:
     in_wal.trickle.drop_stream_table("names")
-    assert in_wal.value("SELECT count(*) FROM pgtrickle.pgt_slot") == 1
+    assert in_wal.value("SELECT count(*) FROM pgtrickle_internal.pgt_slot") == 1
     in_wal.trickle.drop_stream_table("totals")
-    assert in_wal.value("SELECT count(*) FROM pgtrickle.pgt_slot") == 0
+    assert in_wal.value("SELECT count(*) FROM pgtrickle_internal.pgt_slot") == 0
     assert in_wal.value("SELECT count(*) FROM pg_publication") == 0
     assert in_wal.ours() == []
 

@@ -61,7 +61,9 @@ class Moving:
         row = self.conn.execute("SELECT pg_logical_emit_message(true, 'pgtrickle', 'test')::text").fetchone()
         assert row is not None
         deadline = time.monotonic() + 30
-        while not db.scalar(self.conn, f"SELECT coalesce(lsn >= '{row[0]}', false) FROM pgtrickle.pgt_decoded"):
+        while not db.scalar(
+            self.conn, f"SELECT coalesce(lsn >= '{row[0]}', false) FROM pgtrickle_internal.pgt_decoded"
+        ):
             assert time.monotonic() < deadline, self.failures
             time.sleep(0.01)
 

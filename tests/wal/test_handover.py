@@ -311,7 +311,7 @@ def test_a_slot_lost_while_the_source_drains_is_a_loss(made18: World) -> None:
     to_wal(made18)
     made18.conn.execute("INSERT INTO t VALUES (1, 1)")
     handover.back(made18.conn, made18.oid, "asked")
-    assert made18.one("SELECT count(*) FROM pgtrickle.pgt_draining") == 1
+    assert made18.one("SELECT count(*) FROM pgtrickle_internal.pgt_draining") == 1
     assert not slot.drop_if_unused(made18.conn)
     drop_slot(made18)
     with pytest.raises(StateError) as error:
@@ -319,7 +319,7 @@ def test_a_slot_lost_while_the_source_drains_is_a_loss(made18: World) -> None:
     assert error.value.code == "PT356"
     handover.carry_out(made18.conn, made18.oid, ModeDecision(Step.FALL_BACK_LOSSY, "lost", failed=True))
     assert made18.pending().truncated
-    assert made18.one("SELECT count(*) FROM pgtrickle.pgt_draining") == 0
+    assert made18.one("SELECT count(*) FROM pgtrickle_internal.pgt_draining") == 0
     assert slot.ensure(made18.conn).state is SlotState.ALIVE
 
 

@@ -58,7 +58,7 @@ def test_uninstall_drops_a_slot_that_is_being_read(made: World) -> None:
 def _uninstall_while_decoding(made: World, planned: list[Removal]) -> None:
     with decoding(made):
         made.await_decoder()
-        made.await_true("SELECT active FROM pgtrickle.pgt_slot")
+        made.await_true("SELECT active FROM pgtrickle_internal.pgt_slot")
         assert uninstall(made.conn, drop_stream_tables=False) == planned
 
 

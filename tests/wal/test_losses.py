@@ -134,7 +134,7 @@ def test_a_slot_moved_on_by_hand(made18: World) -> None:
         made18.frontier = made18.now()
     assert made18.pending().captured, "a decoder that ended is no loss"
     made18.conn.execute("INSERT INTO t VALUES (2, 2)")
-    made18.conn.execute("SELECT pg_replication_slot_advance(pgtrickle.slot_name(), pg_current_wal_lsn())")
+    made18.conn.execute("SELECT pg_replication_slot_advance(pgtrickle_internal.slot_name(), pg_current_wal_lsn())")
     assert not made18.pending().captured
     name = slot.name(made18.conn)
     with pytest.raises(StateError, match="by another hand") as caught:

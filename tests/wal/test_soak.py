@@ -299,7 +299,7 @@ def _bring_up_to_date(trickle: Trickle, conn: Connection) -> None:
         while trickle.refresh_stream_table(name).action == "SKIP":
             assert time.monotonic() < deadline, trickle.history(name, 1)
     target = db.scalar(conn, "SELECT pg_logical_emit_message(true, 'pgtrickle', 'end')::text")
-    while not db.scalar(conn, f"SELECT coalesce(lsn >= '{target}', true) FROM pgtrickle.pgt_decoded"):
+    while not db.scalar(conn, f"SELECT coalesce(lsn >= '{target}', true) FROM pgtrickle_internal.pgt_decoded"):
         assert time.monotonic() < deadline
         time.sleep(0.02)
 

@@ -105,7 +105,7 @@ def test_wal_held_back_by_an_open_transaction_is_backpressure(made: World) -> No
         other.execute("INSERT INTO elsewhere VALUES (1)")
         conn.execute("SELECT pg_logical_emit_message(false, 'test', repeat('x', 3000000))")
         made.await_decoder()
-        made.await_true("SELECT lag_bytes < 1000000 FROM pgtrickle.pgt_slot")
+        made.await_true("SELECT lag_bytes < 1000000 FROM pgtrickle_internal.pgt_slot")
         assert made.one("SELECT alert FROM pgtrickle.slot_health()") == "slot_lag_warning"
         assert slot.inspect(conn).held_bytes > 3_000_000
         tight = Settings(wal_backpressure_critical_bytes=2_000_000, wal_backpressure_resume_bytes=1_000_000)

@@ -87,7 +87,9 @@ class World:
     def await_decoder(self, timeout_s: float = 20.0) -> None:
         """Wait until all that is committed now is in the buffers."""
         target = self.one("SELECT pg_logical_emit_message(true, 'pgtrickle', 'barrier')::text")
-        self.await_true(f"SELECT coalesce((SELECT lsn FROM pgtrickle.pgt_decoded) >= '{target}', false)", timeout_s)
+        self.await_true(
+            f"SELECT coalesce((SELECT lsn FROM pgtrickle_internal.pgt_decoded) >= '{target}', false)", timeout_s
+        )
 
     def await_true(self, query: str, timeout_s: float = 20.0) -> None:
         deadline = time.monotonic() + timeout_s

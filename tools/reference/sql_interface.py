@@ -7,7 +7,6 @@ from typing import Final
 from pgtrickle.db import Connection
 from tools.reference import markdown
 
-_INTERNAL: Final = "Internal: "
 _FUNCTIONS: Final = """
 SELECT p.proname, p.prokind = 'p', pg_get_function_arguments(p.oid), pg_get_function_result(p.oid),
        obj_description(p.oid, 'pg_proc')
@@ -28,9 +27,8 @@ def functions(conn: Connection) -> str:
     requests: list[str] = []
     reading: list[str] = []
     for name, is_procedure, arguments, result, comment in conn.execute(_FUNCTIONS).fetchall():
-        if not str(comment).startswith(_INTERNAL):
-            entry = _function(str(name), bool(is_procedure), str(arguments), result, str(comment))
-            (requests if str(name).endswith(_REQUESTS) else reading).append(entry)
+        entry = _function(str(name), bool(is_procedure), str(arguments), result, str(comment))
+        (requests if str(name).endswith(_REQUESTS) else reading).append(entry)
     return markdown.page(
         "SQL functions",
         "All are in the schema `pgtrickle`. `\\df+ pgtrickle.*` in psql shows the same comments. Members of the role"
@@ -49,8 +47,6 @@ def relations(conn: Connection) -> str:
     views: list[str] = []
     tables: list[str] = []
     for name, is_view, comment, columns in conn.execute(_RELATIONS).fetchall():
-        if str(comment).startswith(_INTERNAL):
-            continue
         assert isinstance(columns, list)
         noted = any(note for _, _, note in columns)
         heads = ("column", "type", "meaning") if noted else ("column", "type")

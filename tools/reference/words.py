@@ -34,7 +34,8 @@ WORDS: Final = {
     ),
     "PT317": Words(
         "a constraint refuses rows of the query: {what PostgreSQL says}",
-        "correct the data or the query, or drop the constraint (primary_key => 'none'); nothing was changed",
+        "correct the data or the query, or drop the constraint (primary_key => 'none') or the unique index"
+        " (indexes => …); nothing was changed",
     ),
     "PT318": Words(
         "{schema}.{table} is a protected stream table: only refreshes write to it",

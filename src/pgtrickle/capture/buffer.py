@@ -182,7 +182,7 @@ def mark(conn: psycopg.Connection[Any], source_oid: int) -> None:
 
 def drop(conn: psycopg.Connection[Any], source_oid: int) -> None:
     conn.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(buffer_identifier(source_oid)))
-    conn.execute("DELETE FROM pgtrickle.pgt_consumed WHERE source_relid = %s", (source_oid,))
+    conn.execute("DELETE FROM pgtrickle_internal.pgt_consumed WHERE source_relid = %s", (source_oid,))
     named_locks.remove(conn, f"clean {source_oid}")
 
 
@@ -222,7 +222,7 @@ def _note_consumed(conn: psycopg.Connection[Any], source_oid: int, lsn: str | No
     """How far every consumer has the changes of the source, for people."""
     if lsn is not None:
         conn.execute(
-            "INSERT INTO pgtrickle.pgt_consumed AS c (source_relid, last_consumed_lsn) VALUES (%s, %s::pg_lsn)"
+            "INSERT INTO pgtrickle_internal.pgt_consumed AS c (source_relid, last_consumed_lsn) VALUES (%s, %s::pg_lsn)"
             " ON CONFLICT (source_relid) DO UPDATE"
             " SET last_consumed_lsn = greatest(c.last_consumed_lsn, excluded.last_consumed_lsn)",
             (source_oid, lsn),

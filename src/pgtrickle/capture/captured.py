@@ -15,8 +15,8 @@ all of them, and those for TRUNCATE, which stay when rows come from the WAL."""
 RULE: Final = """
 CASE WHEN k.cdc_mode = 'WAL'
      THEN t.truncating * 4 = k.trigger_count
-          AND EXISTS (SELECT FROM pgtrickle.pgt_published AS r WHERE r.source_relid = k.source_relid)
-          AND EXISTS (SELECT FROM pgtrickle.pgt_slot AS s WHERE s.alive)
+          AND EXISTS (SELECT FROM pgtrickle_internal.pgt_published AS r WHERE r.source_relid = k.source_relid)
+          AND EXISTS (SELECT FROM pgtrickle_internal.pgt_slot AS s WHERE s.alive)
      ELSE t.enabled = k.trigger_count AND pgtrickle_internal.sees_all_writers(k.source_relid, k.trigger_level)
           AND pgtrickle_internal.outlived_crashes(k.source_relid, k.unlogged) END
 """

@@ -109,7 +109,7 @@ def sides_of(conn: psycopg.Connection[Any], source_oids: Sequence[int]) -> dict[
         int(oid): Sides((), decoded, awaits)
         for oid, decoded, awaits in conn.execute(
             "SELECT k.source_relid::bigint, k.cdc_mode = 'WAL', g.lsn::text FROM pgtrickle.pgt_change_tracking AS k"
-            " LEFT JOIN pgtrickle.pgt_draining AS g USING (source_relid)"
+            " LEFT JOIN pgtrickle_internal.pgt_draining AS g USING (source_relid)"
             " WHERE k.source_relid = ANY(%s::oid[]) AND k.transition_lsn IS NOT NULL",
             (list(source_oids),),
         )

@@ -40,7 +40,7 @@ def check(
 ) -> Eligibility:
     """The verdict for this session's role; `set_identity` says that we may make the replica identity FULL."""
     row = conn.execute(
-        "SELECT e.code, e.reason, e.hint, e.unidentified::bigint[] FROM pgtrickle.wal_eligibility("
+        "SELECT e.code, e.reason, e.hint, e.unidentified::bigint[] FROM pgtrickle_internal.wal_eligibility("
         " %s::oid, %s::text[], (SELECT oid FROM pg_roles WHERE rolname = current_user), %s) AS e",
         (source_oid, sorted(columns), set_identity),
     ).fetchone()
@@ -55,7 +55,7 @@ def verdicts(
     """The verdicts on all captured sources, or on the one that is named, by oid."""
     rows = conn.execute(
         "SELECT k.source_relid, e.code, e.reason, e.hint, e.unidentified::bigint[]"
-        " FROM pgtrickle.pgt_change_tracking AS k CROSS JOIN LATERAL pgtrickle.wal_eligibility("
+        " FROM pgtrickle.pgt_change_tracking AS k CROSS JOIN LATERAL pgtrickle_internal.wal_eligibility("
         " k.source_relid, k.columns, (SELECT oid FROM pg_roles WHERE rolname = current_user), %(identity)s) AS e"
         " WHERE %(only)s::oid IS NULL OR k.source_relid = %(only)s::oid",
         {"identity": set_identity, "only": source_oid},
@@ -68,7 +68,7 @@ def still_holds(conn: psycopg.Connection[Any], source_oid: int) -> bool:
     row = conn.execute(
         "SELECT e.code IS NULL OR e.code BETWEEN 'PT264' AND 'PT268' FROM pgtrickle.pgt_change_tracking AS k"
         " JOIN pg_namespace AS n ON n.nspname = 'pgtrickle'"
-        " CROSS JOIN LATERAL pgtrickle.wal_eligibility(k.source_relid, k.columns, n.nspowner, false) AS e"
+        " CROSS JOIN LATERAL pgtrickle_internal.wal_eligibility(k.source_relid, k.columns, n.nspowner, false) AS e"
         " WHERE k.source_relid = %s",
         (source_oid,),
     ).fetchone()

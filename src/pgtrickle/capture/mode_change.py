@@ -57,7 +57,8 @@ def record(
     A failure lengthens the pause before WAL is tried again, unless the last one is long ago.
     """
     row = conn.execute(
-        "SELECT k.cdc_mode, k.failures, clock_timestamp() - k.mode_since, clock_timestamp(), pgtrickle.slot_name(),"
+        "SELECT k.cdc_mode, k.failures, clock_timestamp() - k.mode_since, clock_timestamp(),"
+        " pgtrickle_internal.slot_name(),"
         " coalesce((SELECT pg_catalog.format('%%I.%%I', n.nspname, c.relname) FROM pg_class AS c"
         "   JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = k.source_relid), k.source_relid::text)"
         " FROM pgtrickle.pgt_change_tracking AS k WHERE k.source_relid = %s FOR UPDATE",
@@ -124,7 +125,7 @@ def follow(conn: psycopg.Connection[Any], source_oids: list[int]) -> None:
     """Let pgt_dependencies show the mode that its sources have."""
     conn.execute(
         "UPDATE pgtrickle.pgt_dependencies AS d SET cdc_mode = k.cdc_mode,"
-        " slot_name = CASE WHEN k.cdc_mode <> 'TRIGGER' THEN pgtrickle.slot_name() END,"
+        " slot_name = CASE WHEN k.cdc_mode <> 'TRIGGER' THEN pgtrickle_internal.slot_name() END,"
         " decoder_confirmed_lsn = CASE WHEN k.cdc_mode <> 'TRIGGER' THEN d.decoder_confirmed_lsn END,"
         " transition_started_at = k.transition_started_at"
         " FROM pgtrickle.pgt_change_tracking AS k WHERE k.source_relid = d.source_relid"
@@ -192,8 +193,8 @@ def publish(conn: psycopg.Connection[Any], source_oid: int) -> None:
         )
     conn.execute(
         "UPDATE pgtrickle.pgt_change_tracking SET membership = %s, publication_xmin = (SELECT xmin FROM pg_publication"
-        " WHERE pubname = pgtrickle.slot_name()), transition_lsn = pg_current_wal_insert_lsn(), refused_lsn = NULL"
-        " WHERE source_relid = %s",
+        " WHERE pubname = pgtrickle_internal.slot_name()), transition_lsn = pg_current_wal_insert_lsn(),"
+        " refused_lsn = NULL WHERE source_relid = %s",
         (_membership(conn, source_oid), source_oid),
     )
 
@@ -208,7 +209,7 @@ def unpublish(conn: psycopg.Connection[Any], source_oid: int) -> None:
 
 def is_published(conn: psycopg.Connection[Any], source_oid: int) -> bool:
     """Whether the source has been in the publication ever since `publish`, and all its changes were told."""
-    found = conn.execute("SELECT FROM pgtrickle.pgt_published WHERE source_relid = %s", (source_oid,))
+    found = conn.execute("SELECT FROM pgtrickle_internal.pgt_published WHERE source_relid = %s", (source_oid,))
     return bool(found.rowcount)
 
 
@@ -264,7 +265,7 @@ def _told(reason: str) -> str:
 def _membership(conn: psycopg.Connection[Any], source_oid: int) -> int | None:
     row = conn.execute(
         "SELECT r.oid FROM pg_publication_rel AS r JOIN pg_publication AS p ON p.oid = r.prpubid"
-        " WHERE p.pubname = pgtrickle.slot_name() AND r.prrelid = %s",
+        " WHERE p.pubname = pgtrickle_internal.slot_name() AND r.prrelid = %s",
         (source_oid,),
     ).fetchone()
     return None if row is None else int(row[0])
@@ -272,7 +273,7 @@ def _membership(conn: psycopg.Connection[Any], source_oid: int) -> int | None:
 
 def _publication_and_table(conn: psycopg.Connection[Any], source_oid: int) -> tuple[sql.Identifier, sql.Identifier]:
     row = conn.execute(
-        "SELECT pgtrickle.slot_name(), n.nspname, c.relname FROM pg_class AS c"
+        "SELECT pgtrickle_internal.slot_name(), n.nspname, c.relname FROM pg_class AS c"
         " JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = %s",
         (source_oid,),
     ).fetchone()

@@ -21,7 +21,7 @@ def try_lock(conn: psycopg.Connection[Any], name: str) -> bool:
     """Take the lock if it is free at this moment."""
     if _locked(conn, name, free_only=True):
         return True
-    if conn.execute("SELECT FROM pgtrickle.pgt_locks WHERE name = %s", (name,)).rowcount:
+    if conn.execute("SELECT FROM pgtrickle_internal.pgt_locks WHERE name = %s", (name,)).rowcount:
         return False
     _make(conn, name)
     return _locked(conn, name, free_only=True)
@@ -30,16 +30,16 @@ def try_lock(conn: psycopg.Connection[Any], name: str) -> bool:
 def remove(conn: psycopg.Connection[Any], name: str) -> None:
     """Forget the lock. One that another has stays: to wait for it here might close a circle."""
     conn.execute(
-        "DELETE FROM pgtrickle.pgt_locks WHERE name IN"
-        " (SELECT l.name FROM pgtrickle.pgt_locks AS l WHERE l.name = %s FOR UPDATE SKIP LOCKED)",
+        "DELETE FROM pgtrickle_internal.pgt_locks WHERE name IN"
+        " (SELECT l.name FROM pgtrickle_internal.pgt_locks AS l WHERE l.name = %s FOR UPDATE SKIP LOCKED)",
         (name,),
     )
 
 
 def _locked(conn: psycopg.Connection[Any], name: str, *, free_only: bool = False) -> bool:
-    query = "SELECT FROM pgtrickle.pgt_locks WHERE name = %s FOR UPDATE"
+    query = "SELECT FROM pgtrickle_internal.pgt_locks WHERE name = %s FOR UPDATE"
     return bool(conn.execute(f"{query}{' SKIP LOCKED' if free_only else ''}", (name,)).rowcount)
 
 
 def _make(conn: psycopg.Connection[Any], name: str) -> None:
-    conn.execute("INSERT INTO pgtrickle.pgt_locks (name) VALUES (%s) ON CONFLICT DO NOTHING", (name,))
+    conn.execute("INSERT INTO pgtrickle_internal.pgt_locks (name) VALUES (%s) ON CONFLICT DO NOTHING", (name,))

@@ -43,11 +43,11 @@ def observe(
     rows = conn.execute(
         "SELECT k.source_relid, k.cdc_mode, k.transition_started_at, k.next_try_at, clock_timestamp(), g.since,"
         " d.status, d.error, d.updated_at, coalesce(p.lsn >= k.transition_lsn, false),"
-        " k.source_relid IN (SELECT r.source_relid FROM pgtrickle.pgt_published AS r),"
+        " k.source_relid IN (SELECT r.source_relid FROM pgtrickle_internal.pgt_published AS r),"
         " coalesce(w.standing, 0) = k.trigger_count, k.requested, k.note"
-        " FROM pgtrickle.pgt_change_tracking AS k CROSS JOIN pgtrickle.pgt_decoded AS p"
-        " LEFT JOIN pgtrickle.pgt_draining AS g USING (source_relid)"
-        " LEFT JOIN pgtrickle.pgt_decoder AS d ON d.slot_name = pgtrickle.slot_name()"
+        " FROM pgtrickle.pgt_change_tracking AS k CROSS JOIN pgtrickle_internal.pgt_decoded AS p"
+        " LEFT JOIN pgtrickle_internal.pgt_draining AS g USING (source_relid)"
+        " LEFT JOIN pgtrickle.pgt_decoder AS d ON d.slot_name = pgtrickle_internal.slot_name()"
         " LEFT JOIN (SELECT tgfoid, count(*) AS standing FROM pg_trigger WHERE tgenabled = 'A' GROUP BY tgfoid) AS w"
         " ON w.tgfoid = to_regproc('pgtrickle_changes.capture_' || k.source_relid)"
         " WHERE %(only)s::oid IS NULL OR k.source_relid = %(only)s::oid ORDER BY k.source_relid",

@@ -214,7 +214,7 @@ class Sink:
     def _require_unmoved(self) -> None:
         """While no one reads a slot, anyone may move it on by hand; what it passes over then never comes."""
         row = self._conn.execute(
-            "SELECT moved_by_hand, confirmed_flush_lsn::text FROM pgtrickle.pgt_slot WHERE slot_name = %s",
+            "SELECT moved_by_hand, confirmed_flush_lsn::text FROM pgtrickle_internal.pgt_slot WHERE slot_name = %s",
             (self._slot,),
         ).fetchone()
         if row is not None and row[0]:

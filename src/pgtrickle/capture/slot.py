@@ -20,7 +20,9 @@ from pgtrickle.errors import ServerError, StateError
 
 PLUGIN: Final = "pgoutput"
 GIVE_UP_AFTER_S: Final = 20.0
-_LOCK: Final = "LOCK TABLE pgtrickle.pgt_slot_lock IN EXCLUSIVE MODE"  # one maker or dropper of the slot at a time
+_LOCK: Final = (
+    "LOCK TABLE pgtrickle_internal.pgt_slot_lock IN EXCLUSIVE MODE"  # one maker or dropper of the slot at a time
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class Slot:
 
 def name(conn: psycopg.Connection[Any]) -> str:
     """What this database's slot and publication are called."""
-    row = conn.execute("SELECT pgtrickle.slot_name()").fetchone()
+    row = conn.execute("SELECT pgtrickle_internal.slot_name()").fetchone()
     assert row is not None
     return str(row[0])
 
@@ -55,7 +57,7 @@ def inspect(conn: psycopg.Connection[Any]) -> Slot:
     """The slot, whether it is there or not."""
     row = conn.execute(
         "SELECT alive, active_pid, wal_status, invalidation_reason, restart_lsn::text, confirmed_flush_lsn::text,"
-        " coalesce(retained_bytes, 0), coalesce(lag_bytes, 0) FROM pgtrickle.pgt_slot"
+        " coalesce(retained_bytes, 0), coalesce(lag_bytes, 0) FROM pgtrickle_internal.pgt_slot"
     ).fetchone()
     if row is None:
         return Slot(name(conn), SlotState.ABSENT)
@@ -94,7 +96,7 @@ def ensure(conn: psycopg.Connection[Any], *, give_up_after_s: float = GIVE_UP_AF
 
 def hold(conn: psycopg.Connection[Any]) -> Slot:
     """The slot, which stays until the caller's transaction ends: `drop_if_unused` leaves it alone meanwhile."""
-    conn.execute("LOCK TABLE pgtrickle.pgt_slot_lock IN SHARE MODE")
+    conn.execute("LOCK TABLE pgtrickle_internal.pgt_slot_lock IN SHARE MODE")
     return inspect(conn)
 
 
@@ -131,7 +133,7 @@ def is_used(conn: psycopg.Connection[Any]) -> bool:
     return bool(
         conn.execute(
             "SELECT FROM pgtrickle.pgt_change_tracking WHERE cdc_mode <> 'TRIGGER'"
-            " OR source_relid IN (SELECT source_relid FROM pgtrickle.pgt_draining) LIMIT 1"
+            " OR source_relid IN (SELECT source_relid FROM pgtrickle_internal.pgt_draining) LIMIT 1"
         ).rowcount
     )
 
@@ -149,7 +151,7 @@ def _publication_is_there(conn: psycopg.Connection[Any]) -> bool:
     """Whether the publication exists and publishes what it should."""
     row = conn.execute(
         "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate AND pubviaroot FROM pg_publication"
-        " WHERE pubname = pgtrickle.slot_name()"
+        " WHERE pubname = pgtrickle_internal.slot_name()"
     ).fetchone()
     return row is not None and bool(row[0])
 

@@ -260,8 +260,8 @@ def serialise(conn: psycopg.Connection[Any], source_oids: Sequence[int]) -> None
 def _plan(conn: psycopg.Connection[Any], table: Table, wanted: Collection[str], trigger_mode: str) -> _Job:
     source = read_source(conn, table, trigger_mode=trigger_mode)
     row = conn.execute(
-        "SELECT columns, cdc_mode, source_relid IN (SELECT p.source_relid FROM pgtrickle.pgt_published AS p)"
-        " AND EXISTS (SELECT FROM pgtrickle.pgt_slot AS s WHERE s.alive)"
+        "SELECT columns, cdc_mode, source_relid IN (SELECT p.source_relid FROM pgtrickle_internal.pgt_published AS p)"
+        " AND EXISTS (SELECT FROM pgtrickle_internal.pgt_slot AS s WHERE s.alive)"
         " FROM pgtrickle.pgt_change_tracking WHERE source_relid = %s",
         (table.oid,),
     ).fetchone()

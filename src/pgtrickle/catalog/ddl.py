@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import psycopg
+from psycopg import sql
 
 from pgtrickle.query.analyse.analysis import Dependencies
 
@@ -18,12 +19,11 @@ NOT_TRACKED: Final = (
 
 def track(conn: psycopg.Connection[Any]) -> bool:
     """Create the event triggers where they are missing; false if this role may not."""
-    of_ours = (
-        "SELECT to_regproc('pgtrickle.track_subscriptions') IS NOT NULL"  # a directory of older migrations has none
-    )
-    tracked = [conn.execute("SELECT pgtrickle.track_ddl()").fetchone()]
-    if (conn.execute(of_ours).fetchone() or (False,))[0]:
-        tracked.append(conn.execute("SELECT pgtrickle.track_subscriptions()").fetchone())
+    makers = conn.execute(  # a directory of older migrations has them elsewhere, or has not all
+        "SELECT p.oid::regproc::text FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace"
+        " WHERE n.nspname IN ('pgtrickle', 'pgtrickle_internal') AND p.proname IN ('track_ddl', 'track_subscriptions')"
+    ).fetchall()
+    tracked = [conn.execute(sql.SQL("SELECT {}()").format(sql.SQL(maker))).fetchone() for (maker,) in makers]
     return all(row is not None and bool(row[0]) for row in tracked)
 
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from pgtrickle.catalog.names import Name, parse_columns, shown_columns
 from pgtrickle.db import Connection
+from pgtrickle.index_text import Index, parse_indexes
 from pgtrickle.options import INHERIT
 
 _DECLARED: Final = """
@@ -19,7 +20,7 @@ SELECT p.pgt_schema, p.pgt_name, t.defining_query, coalesce(t.schedule, 'calcula
                  WHERE k.conrelid = t.pgt_relid AND k.contype = 'p'), 'none'),
        CASE WHEN EXISTS (SELECT FROM pg_trigger AS g
                          WHERE g.tgrelid = t.pgt_relid AND g.tgname = 'pgtrickle_protect') THEN 'true' ELSE 'false' END,
-       t.search_path,
+       t.search_path, t.indexes,
        ARRAY(SELECT ARRAY[u.pgt_schema, u.pgt_name] FROM pgtrickle.pgt_dependencies AS d
              JOIN pgtrickle.pgt_stream_tables AS r ON r.pgt_relid = d.source_relid
              JOIN pgtrickle.pgt_present AS u ON u.pgt_id = r.pgt_id WHERE d.pgt_id = t.pgt_id)
@@ -43,15 +44,18 @@ class Declaration:
     primary_key: str = "none"
     protect: str = "false"
     search_path: str | None = None
+    indexes: tuple[Index, ...] = ()
     reads: frozenset[Name] = frozenset()
 
 
 def declared(conn: Connection) -> list[Declaration]:
     """Every stream table that is there, under the name it has now."""
-    return [_declaration([str(each) for each in row[:-1]], row[-1]) for row in conn.execute(_DECLARED).fetchall()]
+    rows = conn.execute(_DECLARED).fetchall()
+    return [_declaration([str(each) for each in texts], indexes, reads) for *texts, indexes, reads in rows]
 
 
-def _declaration(texts: list[str], reads: object) -> Declaration:
+def _declaration(texts: list[str], indexes: object, reads: object) -> Declaration:
+    assert isinstance(indexes, list)
     assert isinstance(reads, list)
     schema, name, query, schedule, mode, cdc_mode, consistency, policy, key, protect, path = texts
     upstream = frozenset(Name(str(above), str(each)) for above, each in reads)
@@ -66,6 +70,7 @@ def _declaration(texts: list[str], reads: object) -> Declaration:
         shown_columns(parse_columns(key)),
         protect,
         path,
+        parse_indexes(indexes),
         upstream,
     )
 

@@ -27,7 +27,7 @@ _LATER_SCHEMAS: Final = {"pgtrickle_internal": 22}
 USER_ROLE: Final = "pgtrickle_user"
 ADMIN_ROLE: Final = "pgtrickle_admin"
 ROLES: Final = (USER_ROLE, ADMIN_ROLE)
-"""Both read the catalog and make requests; what the second may ask for of tables of others, `pgtrickle.steers` says."""
+"""Both read the catalog and make requests; what the second may ask for of tables of others, `steers` says (0018)."""
 
 
 _SLOT: Final = "replication slot"
@@ -292,6 +292,7 @@ def _let_read(conn: psycopg.Connection[Any], role: sql.Identifier) -> None:
     if conn.execute("SELECT FROM pg_namespace WHERE nspname = 'pgtrickle_internal'").rowcount:
         grants += [
             "GRANT USAGE ON SCHEMA pgtrickle_internal TO {}",
+            "GRANT SELECT ON ALL TABLES IN SCHEMA pgtrickle_internal TO {}",
             "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pgtrickle_internal TO {}",
         ]
     for grant in grants:

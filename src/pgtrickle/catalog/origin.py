@@ -41,7 +41,7 @@ DELETE FROM pgtrickle.pgt_source_ddl;
 DELETE FROM pgtrickle.pgt_change_tracking;
 DELETE FROM pgtrickle.pgt_handovers;
 DELETE FROM pgtrickle.pgt_leases;
-DELETE FROM pgtrickle.pgt_locks;
+DELETE FROM pgtrickle_internal.pgt_locks;
 """
 """Oids of another database become such as no relation of this one has: a counter would have to come near its end."""
 
@@ -92,7 +92,7 @@ def forget_decoders(conn: psycopg.Connection[Any], *, of_any_name: bool = False)
         found = conn.execute(
             "SELECT d.slot_name, p.pubname, p.pubowner IS NOT NULL AND pg_has_role(p.pubowner, 'USAGE')"
             " FROM pgtrickle.pgt_decoder AS d LEFT JOIN pg_publication AS p ON p.pubname = d.publication"
-            " WHERE %s OR d.slot_name <> pgtrickle.slot_name()",
+            " WHERE %s OR d.slot_name <> pgtrickle_internal.slot_name()",
             (of_any_name,),
         ).fetchall()
         for slot, publication, may_drop in found:

@@ -52,6 +52,8 @@ class StreamTable(Record):
     created_at: datetime
     updated_at: datetime
     settings: Mapping[str, str] = field(default_factory=dict, hash=False)
+    indexes: tuple[str, ...] = ()
+    """Those that its owner asked for: made once it has its rows, and again where a full refresh finds one missing."""
     owner: str | None = None
     fill_when_due: bool = False
     is_restored: bool = False
@@ -59,6 +61,9 @@ class StreamTable(Record):
     next_run: datetime | None = None
     """When it is due; a time that has passed means that it is overdue. None: it has no schedule of its own, is
     suspended, or was never filled, or no service has worked out yet when its cron schedule fires."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "indexes", tuple(self.indexes))  # the driver gives a list
 
     def __str__(self) -> str:
         return f"{self.pgt_schema}.{self.pgt_name}"

@@ -1,6 +1,6 @@
 """Whose stream tables this session computes: those of its login role, and of roles that have all of its rights anyway.
 
-The rule is `pgtrickle.serves` (migration 0013). It is asked wherever a query of a stream table is analysed or computed:
+The rule is the SQL function `serves` (migration 0013). It is asked wherever a stream table's query is read or computed:
 PostgreSQL runs functions, triggers and policies with the rights of the session, and analysing a query alone evaluates
 calls of IMMUTABLE functions. It is asked again under the lock with which a refresh writes, so that the table cannot go
 to another owner in between. What counts is the login (`session_user`): any function may RESET ROLE.
@@ -17,7 +17,7 @@ from pgtrickle.errors import ServerError, StateError
 
 _OWNER = """
 SELECT session_user::text, current_user::text,
-       pg_catalog.pg_get_userbyid(c.relowner)::text, pgtrickle.serves(l.oid, c.relowner)
+       pg_catalog.pg_get_userbyid(c.relowner)::text, pgtrickle_internal.serves(l.oid, c.relowner)
 FROM pg_catalog.pg_roles AS l LEFT JOIN pg_catalog.pg_class AS c ON c.oid = %s::pg_catalog.oid
 WHERE l.rolname = session_user
 """

@@ -48,6 +48,7 @@ def register(
     schedule: str | None,
     requested_cdc_mode: str | None,
     fill_when_due: bool = False,
+    indexes: Sequence[str] = (),
 ) -> int:
     """Add a stream table stored in `table` and its sources; returns its id. It starts INITIALIZING, not populated;
     `fill_when_due` leaves its filling to the service.
@@ -60,12 +61,12 @@ def register(
                 "INSERT INTO pgtrickle.pgt_stream_tables (pgt_relid, pgt_schema, pgt_name, defining_query,"
                 " normalized_query, search_path, settings, refresh_mode, effective_mode, mode_reason,"
                 " source_fingerprint, operator_tree, delta_plan, delta_plans, schedule, requested_cdc_mode,"
-                " fill_when_due)"
-                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) RETURNING pgt_id",
+                " fill_when_due, indexes)"
+                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) RETURNING pgt_id",
                 (
                     *(table.oid, table.schema, table.name),
                     *_values(definition),
-                    *(schedule, requested_cdc_mode, fill_when_due),
+                    *(schedule, requested_cdc_mode, fill_when_due, list(indexes)),
                 ),
             ).fetchone()
     except psycopg.errors.UniqueViolation as error:
@@ -84,7 +85,7 @@ def ensure_lock(conn: psycopg.Connection[Any], pgt_id: int) -> bool:
     """Make the row by which refreshes lock each other out; returns whether it was missing."""
     return bool(
         conn.execute(
-            "INSERT INTO pgtrickle.pgt_refresh_locks (pgt_id) VALUES (%s) ON CONFLICT DO NOTHING", (pgt_id,)
+            "INSERT INTO pgtrickle_internal.pgt_refresh_locks (pgt_id) VALUES (%s) ON CONFLICT DO NOTHING", (pgt_id,)
         ).rowcount
     )
 
@@ -113,6 +114,15 @@ def unregister(conn: psycopg.Connection[Any], pgt_id: int) -> None:
     """Forget a stream table with its dependencies and history. Its storage and state are the caller's to drop."""
     ddl.forget(conn, pgt_id)
     _update(conn, "DELETE FROM pgtrickle.pgt_stream_tables WHERE pgt_id = %s", (pgt_id,))
+
+
+def set_indexes(conn: psycopg.Connection[Any], pgt_id: int, indexes: Sequence[str]) -> None:
+    """Change which indexes its owner asks for; making and dropping them is the caller's."""
+    _update(
+        conn,
+        "UPDATE pgtrickle.pgt_stream_tables SET indexes = %s, updated_at = now() WHERE pgt_id = %s",
+        (list(indexes), pgt_id),
+    )
 
 
 def set_schedule(conn: psycopg.Connection[Any], pgt_id: int, schedule: str | None) -> None:
@@ -189,8 +199,9 @@ def set_cdc_mode(conn: psycopg.Connection[Any], pgt_id: int, requested_cdc_mode:
 def note_decoded(conn: psycopg.Connection[Any]) -> int:
     """Let pgt_dependencies show how far the WAL is decoded; returns the number of rows this was news for."""
     return conn.execute(
-        "UPDATE pgtrickle.pgt_dependencies AS d SET decoder_confirmed_lsn = p.lsn FROM pgtrickle.pgt_decoded AS p"
-        " WHERE d.cdc_mode <> 'TRIGGER' AND d.decoder_confirmed_lsn IS DISTINCT FROM p.lsn"
+        "UPDATE pgtrickle.pgt_dependencies AS d SET decoder_confirmed_lsn = p.lsn"
+        " FROM pgtrickle_internal.pgt_decoded AS p WHERE d.cdc_mode <> 'TRIGGER'"
+        " AND d.decoder_confirmed_lsn IS DISTINCT FROM p.lsn"
     ).rowcount
 
 
@@ -348,7 +359,7 @@ def note_cron_runs(conn: psycopg.Connection[Any], runs: Mapping[int, tuple[str, 
     """When tables with a cron schedule run next, by id, each with the schedule that says so. Those dropped meanwhile
     are passed over."""
     conn.execute(
-        "INSERT INTO pgtrickle.pgt_cron_runs AS c (pgt_id, schedule, next_run)"
+        "INSERT INTO pgtrickle_internal.pgt_cron_runs AS c (pgt_id, schedule, next_run)"
         " SELECT k.* FROM unnest(%s::bigint[], %s::text[], %s::timestamptz[]) AS k(pgt_id, schedule, next_run)"
         " JOIN pgtrickle.pgt_stream_tables AS t USING (pgt_id)"
         " ON CONFLICT (pgt_id) DO UPDATE SET schedule = excluded.schedule, next_run = excluded.next_run",

@@ -75,5 +75,12 @@ OptionalLogLevel = Annotated[LogLevel | None, _option("Log events of this level 
 PrimaryKey = Annotated[
     str | None, _option("Columns of a primary key: `region, day`. `none`: it has none.", "--primary-key")
 ]
+Indexes = Annotated[
+    list[str] | None,
+    _option(
+        "An index: `region, day`, `UNIQUE (id)`, `USING gin (tags)`. May be given again and again. `none`: none.",
+        "--index",
+    ),
+]
 Protect = Annotated[bool | None, _option("Refuse writes by others than refreshes.", "--protect/--no-protect")]
 Policy = Annotated[DiamondSchedulePolicy | None, _option("Which schedule a diamond follows. `inherit`: the setting.")]

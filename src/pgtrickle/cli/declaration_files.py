@@ -19,6 +19,7 @@ from pgtrickle import options
 from pgtrickle.catalog.declarations import Declaration, in_order
 from pgtrickle.catalog.names import Name, parse_columns, parse_name, shown_columns
 from pgtrickle.errors import UsageError
+from pgtrickle.index_text import parse_indexes
 from pgtrickle.schedule import check_schedule
 
 OPTIONS: Final = (
@@ -30,7 +31,8 @@ OPTIONS: Final = (
     "primary_key",
     "protect",
 )
-_KEYS: Final = ("name", *OPTIONS, "search_path")
+_INDEX: Final = "index"
+_KEYS: Final = ("name", *OPTIONS, _INDEX, "search_path")
 _HEADER: Final = re.compile(r"--\s*(\w+):\s*(.*?)\s*")
 _DEFAULT: Final = Declaration(Name(None, ""), "")
 
@@ -67,6 +69,7 @@ def text_of(declaration: Declaration) -> str:
     for key in OPTIONS[1:]:
         if (value := getattr(declaration, key)) != getattr(_DEFAULT, key):
             lines.append(f"-- {key}: {value}")
+    lines += [f"-- {_INDEX}: {index}" for index in declaration.indexes]
     if declaration.search_path is not None:
         lines.append(f"-- search_path: {declaration.search_path}")
     return "\n".join([*lines, "", bare(declaration.query), ""])
@@ -103,11 +106,15 @@ def read_directory(directory: Path, qualified: Callable[[Name], Name]) -> list[t
 def parse(text: str, file: str) -> Declaration:
     """What a file declares. Its name is that of the file, unless it says another one."""
     given: dict[str, str] = {}
+    indexes: list[str] = []
     lines = text.splitlines()
     while lines and lines[0].startswith("--"):
         line = _HEADER.fullmatch(lines.pop(0))
         if line is None:
             continue  # a comment of another kind
+        if line[1] == _INDEX:  # a line for each
+            indexes.append(line[2])
+            continue
         if line[1] not in _KEYS or line[1] in given:
             what = "twice" if line[1] in given else "which there is not"
             raise UsageError(
@@ -120,7 +127,7 @@ def parse(text: str, file: str) -> Declaration:
     if not query:
         raise UsageError(f"{file} has no query", code="PT674", hint="write it below the comment lines")
     name = parse_name(given.pop("name", file.removesuffix(".sql")))
-    return Declaration(name, query, **_checked(given), reads=_reads(query))
+    return Declaration(name, query, **_checked(given), indexes=parse_indexes(indexes), reads=_reads(query))
 
 
 def plan(files: Sequence[tuple[str, Declaration]], there: Sequence[Declaration], *, prune: bool) -> list[Step]:
@@ -138,6 +145,10 @@ def _step(file: str, wanted: Declaration, known: Declaration | None) -> Step:
         return Step("create", wanted, file, told=(f"schedule {wanted.schedule}", wanted.refresh_mode))
     changes = [key for key in OPTIONS if getattr(known, key) != getattr(wanted, key)]
     told = [f"{key} {getattr(known, key)} → {getattr(wanted, key)}" for key in changes]
+    if set(known.indexes) != set(wanted.indexes):
+        changes.append("indexes")
+        told += [f"no index {each}" for each in known.indexes if each not in wanted.indexes]
+        told += [f"index {each}" for each in wanted.indexes if each not in known.indexes]
     if bare(known.query) != wanted.query:
         changes.append("query")
         told.append("another query")

@@ -95,6 +95,7 @@ def _carry_out(where: Target, step: Step, *, initialize: bool, here: bool) -> No
     with where.worker(f"{step.verb} {shown(wanted.name)}", here=here, install_catalog=True) as worker:
         given: dict[str, Any] = {key: getattr(wanted, key) for key in declaration_files.OPTIONS}
         given["protect"] = wanted.protect == "true"
+        given["indexes"] = [str(index) for index in wanted.indexes]
         if step.verb == "create":
             asked = {key: value for key, value in given.items() if value != INHERIT}
             worker.create_stream_table(name, wanted.query, initialize=initialize, **asked)

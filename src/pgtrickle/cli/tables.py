@@ -10,6 +10,7 @@ import typer
 
 from pgtrickle.cli.choices import (
     Consistency,
+    Indexes,
     Mode,
     OptionalCdcMode,
     OptionalMode,
@@ -61,6 +62,7 @@ def create(
     diamond_schedule_policy: Policy = None,
     primary_key: PrimaryKey = None,
     protect: Protect = None,
+    indexes: Indexes = None,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Do nothing if the stream table exists.")
     ] = False,
@@ -97,6 +99,7 @@ def create(
                 diamond_schedule_policy=diamond_schedule_policy,
                 primary_key=primary_key,
                 protect=protect,
+                indexes=indexes,
                 auto_replica_identity=auto_replica_identity,
             )
         else:
@@ -132,6 +135,7 @@ def alter(
     diamond_schedule_policy: Policy = None,
     primary_key: PrimaryKey = None,
     protect: Protect = None,
+    indexes: Indexes = None,
     here: Here = False,
     as_json: AsJson = False,
 ) -> None:
@@ -148,6 +152,7 @@ def alter(
         "diamond_schedule_policy": diamond_schedule_policy,
         "primary_key": primary_key,
         "protect": protect,
+        "indexes": indexes,
     }
     with reported():
         changes: dict[str, Any] = {option: value for option, value in given.items() if value is not None}
@@ -157,8 +162,8 @@ def alter(
             raise UsageError(
                 "there is nothing to alter",
                 code="PT031",
-                hint="give --query, --schedule, --refresh-mode, --status, --cdc-mode, --primary-key, --protect or one"
-                " of --diamond-…",
+                hint="give --query, --schedule, --refresh-mode, --status, --cdc-mode, --primary-key, --index, --protect"
+                " or one of --diamond-…",
             )
     with target(context).worker(f"altering {name}", here=here) as trickle:
         trickle.alter_stream_table(name, **changes)

@@ -50,7 +50,7 @@ ORDER BY p.pgt_schema, p.pgt_name
 _EDGES = """
 SELECT d.pgt_id, d.source_relid::bigint AS source_relid,
        coalesce(n.nspname || '.' || c.relname, d.source_schema || '.' || d.source_name) AS source,
-       coalesce(pgtrickle.source_type(d.source_relid), 'GONE') AS source_type, d.columns_used, d.cdc_mode
+       coalesce(pgtrickle_internal.source_type(d.source_relid), 'GONE') AS source_type, d.columns_used, d.cdc_mode
 FROM pgtrickle.pgt_dependencies AS d
 LEFT JOIN pgtrickle.pgt_compared AS m ON m.copy_relid = d.source_relid
 LEFT JOIN pg_class AS c ON c.oid = coalesce(m.source_relid, d.source_relid)

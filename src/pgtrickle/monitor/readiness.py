@@ -35,7 +35,7 @@ SELECT current_setting('server_version_num')::integer / 10000, pg_is_in_recovery
             WHERE g.rolname = 'rds_replication' AND pg_has_role(current_user, g.oid, 'MEMBER'))
         FROM pg_roles WHERE rolname = current_user)
 """
-_OWN_SLOTS = "SELECT count(*)::integer FROM pg_replication_slots WHERE slot_name = pgtrickle.slot_name()"
+_OWN_SLOTS = "SELECT count(*)::integer FROM pg_replication_slots WHERE slot_name = pgtrickle_internal.slot_name()"
 _INDEX_LESS = """
 SELECT DISTINCT format('%I.%I', n.nspname, c.relname), pg_size_pretty(pg_relation_size(c.oid))
 FROM pgtrickle.pgt_dependencies AS d

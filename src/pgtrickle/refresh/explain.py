@@ -59,10 +59,10 @@ def explain_stream_table(connection: Connection, stream: StreamTable, prepared: 
     for a supposed number of changes where this role may not read what is captured."""
     said = _session(stream)
     if stream.effective_mode == "FULL":
-        return f"refresh mode\n  FULL: {stream.mode_reason}\n{said}"
+        return f"refresh mode\n  FULL: {stream.mode_reason}\n{_text(_of_table(connection, stream, prepared))}{said}"
     if stream.is_immediate:
         kept = "refresh mode\n  IMMEDIATE: kept in the writers' own transactions, by triggers on its sources\n"
-        return f"{kept}{_immediate_sections(connection, prepared, stream.pgt_relid)}{said}"
+        return f"{kept}{_immediate_sections(connection, prepared, stream)}{said}"
     since = {table.oid: stream.since(table.oid in prepared.stacked) for table in prepared.sources}
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
@@ -73,7 +73,7 @@ def explain_stream_table(connection: Connection, stream: StreamTable, prepared: 
         changes = {oid: found.changes for oid, found in seen.items()}
         learned = Learned.stored(*reader.refresh_costs(connection, stream.pgt_id))
         sections = _sections(
-            connection, prepared, changes, _as_refreshed(window), stream.refresh_mode, learned, relid=stream.pgt_relid
+            connection, prepared, changes, _as_refreshed(window), stream.refresh_mode, learned, stream=stream
         )
         return sections + said + _last_refreshes(connection, stream)
 
@@ -168,7 +168,7 @@ def _sections(
     refresh_mode: str = "AUTO",
     learned: Learned = NOTHING_LEARNED,
     *,
-    relid: int | None = None,
+    stream: StreamTable | None = None,
 ) -> str:
     """With no changes waiting, each source is taken to have a hundred; else what waits is counted, too."""
     oids = [table.oid for table in prepared.sources]
@@ -193,15 +193,15 @@ def _sections(
     if refresh_mode == "AUTO":
         size = Size(sum(changes.values()), sum(each.rows for each in facts.tables.values()), len(prepared.states) + 1)
         parts.append((f"ways ({note})", _ways(size, learned, Settings.load(connection))))
-    if relid is not None:
-        parts += _of_table(connection, relid, prepared)
+    if stream is not None:
+        parts += _of_table(connection, stream, prepared)
     compared = [source for source in prepared.compiled.analysis.sources if source.is_compared]
     if compared:
         parts.append(("compared sources", "\n".join(map(_comparison, compared))))
     return _text([*parts, *_of_policies(connection, oids)])
 
 
-def _immediate_sections(connection: Connection, prepared: Prepared, relid: int) -> str:
+def _immediate_sections(connection: Connection, prepared: Prepared, stream: StreamTable) -> str:
     """What a statement on each source reads, and the indexes that are missing for that."""
     oids = [table.oid for table in prepared.sources]
     facts, parts = ask.gather(connection, oids, {}), _algebra(prepared)
@@ -209,7 +209,7 @@ def _immediate_sections(connection: Connection, prepared: Prepared, relid: int) 
     for table, plan in plans.items():
         parts.append((f"what a row of {table} costs its writer", physical_text(plan, estimated=False)))
     parts.append(("missing indexes", "\n".join(missing(prepared, facts, plans.values())) or "none"))
-    return _text([*parts, *_of_table(connection, relid, prepared), *_of_policies(connection, oids)])
+    return _text([*parts, *_of_table(connection, stream, prepared), *_of_policies(connection, oids)])
 
 
 def _algebra(prepared: Prepared) -> list[tuple[str, str]]:
@@ -220,8 +220,8 @@ def _algebra(prepared: Prepared) -> list[tuple[str, str]]:
     ]
 
 
-def _of_table(connection: Connection, relid: int, prepared: Prepared) -> list[tuple[str, str]]:
-    told = _table_options(connection, relid, prepared)
+def _of_table(connection: Connection, stream: StreamTable, prepared: Prepared) -> list[tuple[str, str]]:
+    told = _table_options(connection, stream, prepared)
     return [("table", told)] if told else []
 
 
@@ -231,7 +231,7 @@ def _of_policies(connection: Connection, oids: list[int]) -> list[tuple[str, str
 
 
 def _text(parts: list[tuple[str, str]]) -> str:
-    return "\n".join(f"{title}\n{_indented(text)}" for title, text in parts) + "\n"
+    return "".join(f"{title}\n{_indented(text)}\n" for title, text in parts)
 
 
 def _ways(size: Size, learned: Learned, settings: Settings) -> str:
@@ -246,18 +246,20 @@ def _told(refreshes: int) -> str:
     return f"{refreshes} refreshes like this" if refreshes else "statistics and what other refreshes took"
 
 
-def _table_options(connection: Connection, relid: int, prepared: Prepared) -> str:
-    """Its primary key, with whether the query alone sees to it, and whether it is protected."""
+def _table_options(connection: Connection, stream: StreamTable, prepared: Prepared) -> str:
+    """Its primary key, with whether the query alone sees to it, its indexes, and whether it is protected."""
     lines = []
-    if key := table_options.primary_key(connection, relid):
+    if key := table_options.primary_key(connection, stream.pgt_relid):
         names = [column.name for column in prepared.storage.columns]
-        certain = update_key.of_query(connection, prepared.tree)
+        tree = prepared.compiled.tree
+        certain = None if tree is None else update_key.of_query(connection, tree)
         sure = certain is not None and {names[place] for place in certain} <= set(key)
         lines.append(
             f"primary key {', '.join(key)}: "
             + ("the query gives no two rows with the same" if sure else "a refresh that gives two rows the same fails")
         )
-    if table_options.is_protected(connection, relid):
+    lines += [f"index {index}" for index in stream.indexes]
+    if table_options.is_protected(connection, stream.pgt_relid):
         lines.append("protected: writes by others than refreshes are refused")
     return "\n".join(lines)
 

@@ -17,7 +17,7 @@ _NOT_FOUND = ("42883", "42P01", "42704")  # there is no such function, relation,
 _OF_CONSTRAINTS = ("23502", "23505", "23514", "23P01")  # NOT NULL, unique, check, exclusion
 _NO_SUCH_ROWS = (
     "the query gives rows that a key or constraint of the stream table forbids: correct the data or the query, or drop"
-    " the constraint (primary_key => 'none'); nothing was changed"
+    " the constraint (primary_key => 'none') or the unique index (indexes => …); nothing was changed"
 )
 _DATA_EXCEPTION = "22"  # the SQLSTATE class of values that cannot be computed with
 

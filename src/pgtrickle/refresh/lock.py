@@ -18,7 +18,7 @@ from pgtrickle.errors import StateError
 _PATIENCE = "60s"
 PATIENCE_S = 0.5
 """Of one who asks for a refresh: the service holds the locks of tables that have nothing to do for a moment."""
-_LOCK = "SELECT pgt_id FROM pgtrickle.pgt_refresh_locks WHERE pgt_id = ANY(%s) ORDER BY pgt_id FOR UPDATE"
+_LOCK = "SELECT pgt_id FROM pgtrickle_internal.pgt_refresh_locks WHERE pgt_id = ANY(%s) ORDER BY pgt_id FOR UPDATE"
 
 
 @contextmanager
@@ -52,7 +52,7 @@ def lock_free(connection: Connection, pgt_ids: Sequence[int]) -> frozenset[int]:
     table that was dropped is free."""
     found = connection.execute(f"{_LOCK} SKIP LOCKED", (list(pgt_ids),)).fetchall()
     known = connection.execute(
-        "SELECT pgt_id FROM pgtrickle.pgt_refresh_locks WHERE pgt_id = ANY(%s)", (list(pgt_ids),)
+        "SELECT pgt_id FROM pgtrickle_internal.pgt_refresh_locks WHERE pgt_id = ANY(%s)", (list(pgt_ids),)
     ).fetchall()
     held_by_others = {pgt_id for (pgt_id,) in known} - {pgt_id for (pgt_id,) in found}
     return frozenset(pgt_ids) - frozenset(int(str(pgt_id)) for pgt_id in held_by_others)

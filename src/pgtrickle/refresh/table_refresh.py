@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 import psycopg
 
 from pgtrickle import db, failpoints, tracing
-from pgtrickle.apply import merge, staging_tables, storage, update_key
+from pgtrickle.apply import declared_indexes, merge, staging_tables, storage, update_key
 from pgtrickle.apply.indexes import MANY_ROWS
 from pgtrickle.capture.change_window import NotCaptured, Pending
 from pgtrickle.catalog import reader as catalog
@@ -28,6 +28,7 @@ from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.errors import Error, Refused
 from pgtrickle.fence import fenced
+from pgtrickle.index_text import parse_indexes
 from pgtrickle.model import Table
 from pgtrickle.physical.flow import Place
 from pgtrickle.physical.table_facts import TableFactsMap
@@ -488,6 +489,8 @@ class TableRefresh(RefreshRecord):
                 writer, relid, target.columns, prepared.compiled.tree, self.owner.settings.user_triggers
             )
             applied = apply(writer, target, relation(target), result_columns(prepared), key)
+            if whole:
+                declared_indexes.make_missing(writer, relid, parse_indexes(stream.indexes))
             return replace(applied, deleted=applied.deleted + emptied)
 
     def _reshape_for_readers(self, stream: StreamTable, prepared: Prepared) -> bool:

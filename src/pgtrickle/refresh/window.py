@@ -226,7 +226,7 @@ def _target(aside: Connection, awaited: Collection[Sides]) -> str | None:
     positions = [sides.awaits for sides in awaited if sides.awaits is not None]
     if any(sides.decoded for sides in awaited):
         row = aside.execute(
-            "SELECT coalesce((SELECT lsn FROM pgtrickle.pgt_decoded) >= pg_current_wal_insert_lsn(), false)"
+            "SELECT coalesce((SELECT lsn FROM pgtrickle_internal.pgt_decoded) >= pg_current_wal_insert_lsn(), false)"
         ).fetchone()
         assert row is not None
         if not row[0]:
@@ -249,10 +249,11 @@ def _wait(aside: Connection, target: str, sources: list[int], patience_s: float)
         row = aside.execute(
             "SELECT coalesce(p.lsn >= %(target)s::pg_lsn, false), coalesce(s.alive, false) AND NOT EXISTS ("
             "   SELECT FROM pgtrickle.pgt_change_tracking AS k WHERE k.source_relid = ANY(%(sources)s::oid[])"
-            "   AND k.cdc_mode = 'WAL' AND k.source_relid NOT IN (SELECT source_relid FROM pgtrickle.pgt_published)),"
+            "   AND k.cdc_mode = 'WAL'"
+            "   AND k.source_relid NOT IN (SELECT source_relid FROM pgtrickle_internal.pgt_published)),"
             " coalesce(s.active, false),"
             " pg_wal_lsn_diff(%(target)s::pg_lsn, p.lsn)::bigint, d.error"
-            " FROM pgtrickle.pgt_decoded AS p LEFT JOIN pgtrickle.pgt_slot AS s ON true"
+            " FROM pgtrickle_internal.pgt_decoded AS p LEFT JOIN pgtrickle_internal.pgt_slot AS s ON true"
             " LEFT JOIN pgtrickle.pgt_decoder AS d ON d.slot_name = s.slot_name",
             {"target": target, "sources": sources},
         ).fetchone()

@@ -199,7 +199,7 @@ class _Run:
 def _streams(conn: Connection) -> bool:
     """Whether the decoder has begun to stream, and someone reads the slot."""
     row = conn.execute(
-        "SELECT EXISTS (SELECT FROM pgtrickle.pgt_decoder AS d JOIN pgtrickle.pgt_slot AS s USING (slot_name)"
+        "SELECT EXISTS (SELECT FROM pgtrickle.pgt_decoder AS d JOIN pgtrickle_internal.pgt_slot AS s USING (slot_name)"
         " WHERE d.status = 'STREAMING' AND s.active_pid IS NOT NULL)"
     ).fetchone()
     return row is not None and bool(row[0])

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Final, Protocol
@@ -44,7 +44,7 @@ from pgtrickle.spark.java_errors import text_of
 MOST_ATTEMPTS: Final = 3
 _FLAGS: Final = frozenset({"cascade", "full", "initialize", "protect"})
 _OF_DIAMONDS: Final = ("diamond_consistency", "diamond_schedule_policy")
-_OF_TABLE: Final = ("primary_key", "protect")
+_OF_TABLE: Final = ("primary_key", "indexes", "protect")
 _BY_FUNCTION: Final = "Make requests by the functions of the schema pgtrickle."
 
 
@@ -59,9 +59,9 @@ LEFT JOIN pgtrickle.pgt_present AS p
     ON r.kind <> 'create' AND pg_catalog.format('%%I.%%I', p.pgt_schema, p.pgt_name) = r.args ->> 'name'
 LEFT JOIN pgtrickle.pgt_stream_tables AS t USING (pgt_id)
 LEFT JOIN pg_catalog.pg_class AS c ON c.oid = t.pgt_relid
-WHERE (o.oid IS NULL OR pgtrickle.serves(me.oid, o.oid)
-       OR c.oid IS NOT NULL AND pgtrickle.steers(o.oid, r.kind, r.args))
-  AND (c.oid IS NULL OR pgtrickle.serves(me.oid, c.relowner))
+WHERE (o.oid IS NULL OR pgtrickle_internal.serves(me.oid, o.oid)
+       OR c.oid IS NOT NULL AND pgtrickle_internal.steers(o.oid, r.kind, r.args))
+  AND (c.oid IS NULL OR pgtrickle_internal.serves(me.oid, c.relowner))
   AND (coalesce(c.relowner, o.oid, me.oid) = me.oid
        OR coalesce(c.relowner, o.oid) NOT IN (SELECT s.role_oid FROM pgtrickle_internal.serving_roles() AS s))
   AND (r.state = 'PENDING' OR r.state = 'RUNNING' AND (
@@ -86,6 +86,7 @@ class Executor(Protocol):
         *,
         primary_key: str | None = ...,
         protect: bool | None = ...,
+        indexes: Sequence[str] | None = ...,
     ) -> RefreshResult | None: ...
 
     def alter_stream_table(
@@ -101,6 +102,7 @@ class Executor(Protocol):
         diamond_schedule_policy: str | None = ...,
         primary_key: str | None = ...,
         protect: bool | None = ...,
+        indexes: Sequence[str] | None = ...,
     ) -> None: ...
 
     def drop_stream_table(self, name: str, cascade: bool = ...) -> list[str]: ...
@@ -127,7 +129,7 @@ class Request:
         """Those of the arguments that are there."""
         found = {name: self.args[name] for name in names if name in self.args}
         for name, value in found.items():
-            if not isinstance(value, bool if name in _FLAGS else str):
+            if not (_is_list(value) if name == "indexes" else isinstance(value, bool if name in _FLAGS else str)):
                 raise UsageError(
                     f"request {self.id}: {name} cannot be {json.dumps(value)}", code="PT015", hint=_BY_FUNCTION
                 )
@@ -142,6 +144,10 @@ class Request:
         if name not in self.args:
             raise UsageError(f"request {self.id} has no {name}", code="PT015", hint=_BY_FUNCTION)
         return str(self.given(name)[name])
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
 def waiting(conn: Connection) -> bool:

@@ -47,9 +47,9 @@ def require_owner(conn: Connection, stream: StreamTable, role: str) -> str:
 
 def require_allowed(conn: Connection, stream: StreamTable, role: str, kind: str, args: Mapping[str, object]) -> str:
     """The owner of a stream table; refuses if `role` may not ask this of it. Members of pgtrickle_admin may steer
-    tables of others (`pgtrickle.steers`)."""
+    tables of others (`pgtrickle_internal.steers`)."""
     row = conn.execute(
-        "SELECT pgtrickle.steers(r.oid, %s, %s::jsonb), pg_get_userbyid(c.relowner)::text"
+        "SELECT pgtrickle_internal.steers(r.oid, %s, %s::jsonb), pg_get_userbyid(c.relowner)::text"
         " FROM pg_roles AS r CROSS JOIN pg_class AS c WHERE r.rolname = %s AND c.oid = %s",
         (kind, json.dumps(args), role, stream.pgt_relid),
     ).fetchone()

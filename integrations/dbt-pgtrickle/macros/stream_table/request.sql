@@ -19,7 +19,7 @@
 
 {# Refuses to go on without a catalog, or where no running service would take the requests of this role. #}
 {% macro require_ready() %}
-  {% if not pgtrickle.answer("select to_json(to_regprocedure('pgtrickle.serves(oid, oid)') is not null)::text") %}
+  {% if not pgtrickle.answer("select to_json(to_regprocedure('pgtrickle_internal.serves(oid, oid)') is not null)::text") %}
     {% do exceptions.raise_database_error(
       "pgtrickle is not installed in this database, or this role may not use it.\n"
       ~ "  Hint: start the service (pgtrickle run), or run `pgtrickle install`; then GRANT pgtrickle_user to this role.") %}
@@ -45,7 +45,7 @@
   select from pgtrickle.pgt_leaders as l
   join pg_catalog.pg_roles as s on s.rolname = l.role_name
   join pg_catalog.pg_roles as me on me.rolname = current_user
-  where l.purpose = 'service' and l.connected and l.beats and pgtrickle.serves(s.oid, me.oid)
+  where l.purpose = 'service' and l.connected and l.beats and pgtrickle_internal.serves(s.oid, me.oid)
 {% endmacro %}
 
 {% macro sleep_until_served(patience) %}

@@ -13,7 +13,7 @@ from typing import Final
 import psycopg
 
 from pgtrickle.answers import TRUSTING, kept
-from pgtrickle.apply import layout, merge, state, storage, table_options
+from pgtrickle.apply import declared_indexes, layout, merge, state, storage, table_options
 from pgtrickle.capture import copies, eligibility, triggers
 from pgtrickle.capture.advice import set_identities
 from pgtrickle.catalog import ddl, followers, serving
@@ -29,7 +29,8 @@ from pgtrickle.delta.tree_text import plan as delta_text
 from pgtrickle.delta.tree_text import tree as tree_text
 from pgtrickle.errors import QueryError, StateError, Unsupported, UsageError
 from pgtrickle.fence import Fence, fenced
-from pgtrickle.model import OWN_SCHEMAS, Table, quote
+from pgtrickle.index_text import Index, parse_indexes
+from pgtrickle.model import OWN_SCHEMAS, Column, Table, quote
 from pgtrickle.physical.window_keys import looked_up
 from pgtrickle.postgres.aggregate import state_columns
 from pgtrickle.postgres.statements.first_rows import FirstRows
@@ -38,6 +39,7 @@ from pgtrickle.postgres.statements.window_rows import WindowRows
 from pgtrickle.query.analyse import session_settings
 from pgtrickle.query.analyse.analysis import OutputColumn
 from pgtrickle.query.analyse.fingerprint import fingerprint, only_views_changed
+from pgtrickle.query.analyse.scratch_view import scratch
 from pgtrickle.query.clock import values_in
 from pgtrickle.query.compile import Compiled, compile_query
 from pgtrickle.query.operators import Aggregate, Operator, Window, walk
@@ -76,6 +78,7 @@ def create(
     fill_when_due: bool = False,
     set_identity: bool = False,
     primary_key: Sequence[str] = (),
+    indexes: Sequence[Index] = (),
     protect: bool = False,
 ) -> int:
     """Registers a stream table: catalog, storage, state, capture. Commits all or nothing; returns its id. Its rows
@@ -98,6 +101,7 @@ def create(
         table = _table(connection, schema, bare)
         table_options.set_primary_key(connection, table.oid, primary_key)
         table_options.set_protection(connection, table.oid, protect=protect)
+        declared = declared_indexes.possible(connection, prepared.storage.columns, indexes)
         definition = _definition(connection, query, who, compiled, mode)
         pgt_id = record.register(
             connection,
@@ -106,6 +110,7 @@ def create(
             schedule=schedule,
             requested_cdc_mode=cdc_mode,
             fill_when_due=fill_when_due,
+            indexes=[str(index) for index in declared],
         )
         _build(connection, prepare(connection, pgt_id, schema, bare, compiled), mode, settings)
         if set_identity and mode.effective != "FULL":
@@ -144,6 +149,7 @@ def redefine(
     reason: str,
     query: str | None = None,
     refresh_mode: str | None = None,
+    indexes: Sequence[Index] | None = None,
     locked: bool = False,
     fence: Fence | None = None,
 ) -> reshape.Fitted:
@@ -179,6 +185,7 @@ def redefine(
         for other in catalog.circle(connection, stream.pgt_id):  # in a circle they keep no state to go on from
             record.mark_reinit(connection, other, f"{stream}, which it was in a circle with, was defined again")
         fitted = reshape.fit(connection, stream, prepared, may_change=may_change)
+        _declare(connection, stream, prepared.storage.columns, indexes)
         if stream.is_immediate:
             install.remove(connection, stream.pgt_id)
         state.drop(connection, stream.pgt_id)
@@ -251,6 +258,35 @@ def set_primary_key(connection: Connection, stream: StreamTable, columns: Sequen
     wait_for_refresh(connection, stream.pgt_id, str(stream))
     ddl.announce_own(connection)
     table_options.set_primary_key(connection, stream.pgt_relid, columns)
+
+
+def set_indexes(connection: Connection, stream: StreamTable, indexes: Sequence[Index]) -> None:
+    """Changes which indexes the table has as its option: makes the new ones, if it has its rows, and drops others."""
+    wait_for_refresh(connection, stream.pgt_id, str(stream))
+    with scratch(connection) as place:
+        columns = [Column(each.name, each.type) for each in place.attributes(stream.pgt_relid)]
+    declared = declared_indexes.possible(connection, columns, indexes)
+    ddl.announce_own(connection)
+    if stream.is_populated:
+        declared_indexes.make_now(connection, stream.pgt_relid, declared, str(stream))
+    _declare(connection, stream, columns, declared)
+
+
+def _declare(
+    connection: Connection, stream: StreamTable, columns: Sequence[Column], indexes: Sequence[Index] | None
+) -> None:
+    """Keeps on record which indexes the table is to have over these columns, None: those that it has, but for columns
+    that are gone; and drops the others that it was to have until now."""
+    before = parse_indexes(stream.indexes)
+    wanted = declared_indexes.remaining(before, columns) if indexes is None else indexes
+    declared = declared_indexes.possible(connection, columns, wanted)
+    if declared == before:
+        return
+    record.set_indexes(connection, stream.pgt_id, [str(index) for index in declared])
+    gone = [index for index in before if index not in declared]
+    if gone:
+        ddl.announce_own(connection)
+        declared_indexes.drop(connection, stream.pgt_relid, gone)
 
 
 def protect(connection: Connection, stream: StreamTable, *, protect: bool) -> None:
