@@ -25,10 +25,10 @@ def double(batches):
     for batch in batches:
         yield batch
 def told(batches):
-    import sys, pyarrow
+    import gc, sys, pyarrow
     ready = [name in sys.modules for name in daemon.OF_EVERY_TASK]
-    yield pyarrow.RecordBatch.from_pydict({"ready": [all(ready)]})
-ready = spark.range(1).mapInArrow(told, "ready boolean").collect()[0][0]
+    yield pyarrow.RecordBatch.from_pydict({"ready": [all(ready)], "looked_through": [len(gc.get_objects())]})
+ready, looked_through = spark.range(1).mapInArrow(told, "ready boolean, looked_through bigint").collect()[0]
 total = spark.range(1000).mapInArrow(double, "id bigint").groupBy().sum("id").collect()[0][0]
 try:
     spark.sql("SELECT 1 / (id - id) FROM range(3)").collect()
@@ -39,7 +39,7 @@ print(json.dumps({
     "total": total, "failed": failed, "source": java.find().source,
     "java": spark.sparkContext._jvm.System.getProperty("java.home"),
     "left": {name: os.environ.get(name) for name in ("JAVA_HOME", "PYSPARK_PYTHON", "SPARK_LOCAL_IP")},
-    "made": os.listdir("."), "ready": ready,
+    "made": os.listdir("."), "ready": ready, "looked_through": looked_through,
 }))
 """
 
@@ -69,6 +69,8 @@ def test_it_is_silent_even_when_a_query_fails_and_leaves_nothing_behind(tmp_path
     told = tell(tmp_path)
     assert (told["total"], told["failed"]) == (499500, "DIVIDE_BY_ZERO")
     assert told["ready"], "a new worker has to import what every task needs"
+    assert isinstance(told["looked_through"], int)
+    assert told["looked_through"] < 20_000, "a worker looks for garbage in what it has imported, after each task"
     assert told["left"] == {
         "JAVA_HOME": None,
         "PYSPARK_PYTHON": None,
