@@ -79,6 +79,9 @@ class PgType:
 
 
 BIGINT = PgType(20, "bigint")
+OID = PgType(26, "oid")
+TABLEOID: Final = "tableoid"
+"""The system column that tells which table a row is of: of one that others inherit, or itself."""
 
 
 @dataclass(frozen=True, slots=True)

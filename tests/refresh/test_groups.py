@@ -19,6 +19,7 @@ from pgtrickle.refresh import plan
 from pgtrickle.refresh.group.group_refresh import GroupMember
 from pgtrickle.refresh.refresher import Refresher
 from pgtrickle.refresh.units import refresh_group
+from tests.refresh.oracle import differing
 from tests.refresh.stacked import World, alone, orders, refresh_together, tick
 from tests.refresh.test_ticks import MEANWHILE, WINDOWS, operators
 from tests.wal.moving import Moving, moving
@@ -224,6 +225,24 @@ def test_a_whole_query_reads_copies_in_the_place_of_stream_tables(world: World, 
         assert world.conn.execute("SELECT w::text FROM whole w ORDER BY 1").fetchall() == expected
     world.trickle.drop_stream_table("whole")
     world.run("DROP VIEW above", "DROP VIEW below", "DROP SCHEMA elsewhere CASCADE")
+
+
+@pytest.mark.parametrize("mode", ["FULL", "DIFFERENTIAL"])
+def test_a_copy_has_the_rows_of_heirs_apart(world: World, mode: str) -> None:
+    """A query that reads ONLY a stream table of its group, and the same with what inherits from it."""
+    world.create("kept", "SELECT id, region FROM orders WHERE amount > 3")
+    world.run("CREATE TABLE heir () INHERITS (kept)", "INSERT INTO heir VALUES (5, 100), (6, NULL), (6, NULL)")
+    query = (
+        "SELECT o.id, k.region, (SELECT count(*) FROM kept a WHERE a.id = o.id) AS n"
+        " FROM orders o LEFT JOIN ONLY kept k ON k.id = o.id"
+    )
+    world.create("told", query, mode=mode)
+    world.run("UPDATE orders SET amount = amount - 3 WHERE id > 3", "UPDATE heir SET id = 7 WHERE id = 5")
+    with tick(world.dsn) as at:
+        members = {world.ids[name]: GroupMember("SCHEDULER", "to see it") for name in ("kept", "told")}
+        results = refresh_group(world.refresher, members, at)
+    assert {each.action for each in results.values()} == {"FULL"}
+    assert differing(world.conn, "told", query) == []
 
 
 def test_a_whole_query_that_copies_cannot_stand_in_for_is_left_with_its_group(world: World) -> None:

@@ -215,3 +215,14 @@ def test_a_foreign_table(abroad: Story) -> None:
     abroad.run("DELETE FROM far.things WHERE id = 4")
     with telling(abroad.dsn, None) as later:
         assert later.trickle.refresh_stream_table("sums").action == "NO_DATA"
+
+
+def test_a_foreign_table_that_others_inherit(abroad: Story) -> None:
+    """The copy has all of their rows, and does not tell which table they are of."""
+    abroad.run("CREATE TABLE nearer (own int) INHERITS (things)", "INSERT INTO nearer VALUES (1, 1.50, 'n1', 7)")
+    abroad.create("sums", "SELECT note, count(*) AS n, sum(v) AS total FROM things GROUP BY note")
+    abroad.create("only_far", "SELECT id, v FROM ONLY things", "AUTO")
+    assert "PT237" in str(abroad.stream("only_far").mode_reason)
+    abroad.run("UPDATE nearer SET v = 2", "DELETE FROM far.things WHERE id = 2", "INSERT INTO nearer VALUES (2)")
+    abroad.check("sums")
+    abroad.check("only_far", "FULL")

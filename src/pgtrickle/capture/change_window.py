@@ -20,7 +20,7 @@ from psycopg import sql
 from pgtrickle.capture import captured
 from pgtrickle.capture.buffer import SCHEMA, buffer_column, buffer_identifier, buffer_name, function_name
 from pgtrickle.errors import StateError
-from pgtrickle.model import quote
+from pgtrickle.model import TABLEOID, quote
 
 _SNAPSHOT = re.compile(r"\d+:\d+:(\d+(,\d+)*)?")
 
@@ -205,6 +205,15 @@ def changes_sql(
 
     # Two scans: measured no slower than one scan that makes two rows of each, and at times much faster.
     return f"{side('old', -1, 'I')} UNION ALL {side('new', 1, 'D')}"
+
+
+def of_itself(source_oid: int) -> str:
+    """The condition on a buffer's row that it is of the source itself, not of a table that inherits from it."""
+    return f"{source_oid} IN ({', '.join(quote(buffer_column(side, TABLEOID)) for side in ('old', 'new'))})"
+
+
+def of_heirs(source_oid: int) -> str:
+    return f"({of_itself(source_oid)}) IS NOT TRUE"
 
 
 def in_window(since: str, until: str | None, sides: Sides | None) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import psycopg
 from psycopg.rows import class_row
 
 from pgtrickle.errors import StateError, Unsupported
-from pgtrickle.model import FIRST_USER_OID, Table
+from pgtrickle.model import FIRST_USER_OID, TABLEOID, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,8 @@ class SourceColumn:
 @dataclass(frozen=True, slots=True)
 class Source:
     """A table that can be captured. `descendants` are its partitions or heirs at all levels, `parents` those tables of
-    the hierarchy that may have some (itself included). `unlogged`: a crash empties it, or one of these."""
+    the hierarchy that may have some (itself included). `unlogged`: a crash empties it, or one of these. Its attributes
+    include the system column that tells which of these tables a row is of."""
 
     table: Table
     attributes: tuple[SourceColumn, ...]
@@ -46,6 +47,14 @@ class Source:
     def has_rows(self, oid: int) -> bool:
         """Whether a table of the hierarchy holds rows itself: one that is partitioned does not."""
         return not (self.partitioned and oid in self.parents)
+
+    @property
+    def has_heirs(self) -> bool:
+        return bool(self.descendants) and not self.partitioned
+
+    def apart(self) -> Source:
+        """The same with its own rows told from those of its heirs: statement triggers do not see which is which."""
+        return replace(self, row_level=True)
 
     @property
     def trigger_count(self) -> int:
@@ -87,7 +96,7 @@ SELECT a.attnum AS number, a.attname AS name, a.atttypid AS type_oid, a.atttypmo
        (SELECT {WIDTH.format(length="t.typlen", storage="t.typstorage")} FROM pg_type AS t WHERE t.oid = a.atttypid)
        AS width
 FROM pg_attribute AS a LEFT JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
-WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
+WHERE a.attrelid = %s AND (a.attnum > 0 OR a.attname = '{TABLEOID}') AND NOT a.attisdropped
 ORDER BY a.attnum
 """
 

@@ -35,7 +35,7 @@ from pgtrickle.capture import buffer, copies, eligibility, mode_change, named_lo
 from pgtrickle.capture.locks import GIVE_UP_AFTER_S, LockRequest, lock_all
 from pgtrickle.capture.modes import CaptureMode
 from pgtrickle.capture.source import Source, SourceColumn, read_source
-from pgtrickle.model import Table
+from pgtrickle.model import TABLEOID, Table
 
 _TEMPLATE, _UPDATE, _UPDATE_WIDE, _TOO_LARGE = (
     (Path(__file__).parent / "sql" / f"{name}.sql").read_text(encoding="utf-8")
@@ -268,7 +268,11 @@ def _plan(conn: psycopg.Connection[Any], table: Table, wanted: Collection[str], 
     mode = CaptureMode.TRIGGER if row is None else CaptureMode(row[1])
     there = {each.name for each in source.attributes}
     captured = there & set(row[0]) if row is not None else set()
+    if not source.has_heirs:
+        captured.discard(TABLEOID)
     columns = source.named(captured | set(wanted))
+    if source.has_heirs and any(column.name == TABLEOID for column in columns):
+        source = source.apart()
     buffer.require_room(source.table, columns)
     exists = buffer.exists(conn, table.oid)
     body = _body(conn, source, columns)
@@ -419,7 +423,7 @@ def _outlived_crashes(conn: psycopg.Connection[Any], source_oid: int) -> bool:
 
 def _body(conn: psycopg.Connection[Any], source: Source, columns: Sequence[SourceColumn]) -> str:
     """The function's text for these columns. A row trigger sees its one row as a transition table of one row."""
-    values = [_value(column) for column in columns]
+    values = [_value(source.table.oid, column) for column in columns]
     slots = [sql.Identifier(f"c{column.number}") for column in columns]
     images = [sql.SQL("{} AS {}").format(value, slot) for value, slot in zip(values, slots, strict=True)]
     old_images = [sql.SQL("o.{}").format(slot) for slot in slots]
@@ -447,8 +451,11 @@ def _body(conn: psycopg.Connection[Any], source: Source, columns: Sequence[Sourc
     return text.as_string(conn)
 
 
-def _value(column: SourceColumn) -> sql.Composable:
-    """The column of a transition row `r`; a virtual generated column is NULL there, so it is computed."""
+def _value(source_oid: int, column: SourceColumn) -> sql.Composable:
+    """The column of a transition row `r`; a virtual generated column is NULL there, so it is computed, and so is
+    the table whose row it is, which a row trigger is on."""
+    if column.name == TABLEOID:
+        return sql.Identifier(buffer.function_name(source_oid), "tg_relid")
     if column.expression is not None:
         return sql.SQL("({})").format(sql.SQL(column.expression))
     return sql.SQL("r.{}").format(sql.Identifier(column.name))

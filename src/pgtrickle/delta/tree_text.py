@@ -93,8 +93,8 @@ def line(op: Operator, style: Style) -> str:
 @line.register
 def _(op: Scan, style: Style) -> str:
     if style.labels is not None:
-        return f"Scan {op.table} ({', '.join(op.attributes)})"
-    return f"{op.table}{style.mark} ({_attributes(op)})"
+        return f"Scan {op.named(str(op.table))} ({', '.join(op.attributes)})"
+    return f"{op.named(str(op.table))}{style.mark} ({_attributes(op)})"
 
 
 @line.register

@@ -258,7 +258,7 @@ class FullLowering:
             return run_steps(weigh(rows, scan.names), steps)
 
         split_by = Share(scan.table.qualified, relation) if shared else None
-        return Read(columns, facts.rows, relation(WHOLE), f"table {scan.table}", split_by, place)
+        return Read(columns, facts.rows, relation(WHOLE), f"table {scan.named(str(scan.table))}", split_by, place)
 
     def _select(self, operator: Operator, shared: Scan | None = None, within: str = WHOLE) -> str:
         """The operator's rows as one query; `shared` is the table of which a task reads its share."""
@@ -324,8 +324,8 @@ def copy_of(operator: Operator, copies: Mapping[int, str]) -> str | None:
 
 
 def _from(scan: Scan, table: str) -> str:
-    attributes = [f"{quote(a)} AS {quote(n)}" for a, n in zip(scan.attributes, scan.names, strict=True)]
-    return f"SELECT {', '.join(attributes)} FROM {table}"
+    attributes = [f"{quote(attribute)} AS {quote(name)}" for attribute, name in scan.pairs]
+    return f"SELECT {', '.join(attributes)} FROM {scan.named(table)}"
 
 
 def spark_keys(equalities: tuple[Equality, ...], columns: tuple[Column, ...]) -> tuple[tuple[str, str], ...]:

@@ -39,6 +39,11 @@ NOT_IMMUTABLE = Gap(
     " is STABLE and not in SQL, the setting pg_trickle.trust_stable_functions promises that; or use refresh_mode =>"
     " 'FULL'",
 )
+KEY_OF_HEIRS = Gap(
+    "PT243",
+    "GROUP BY the primary key of {name} leaves its other columns open: tables that inherit from it repeat its keys",
+    "group by the other columns too, read ONLY the table, or use refresh_mode => 'FULL'",
+)
 SYSTEM_RELATION = Gap("PT206", "{name} is a system relation: its changes cannot be captured")
 ROW_SECURITY = Gap(
     "PT207",
@@ -68,11 +73,11 @@ LIMIT = Gap(
 )
 ROW_LOCK = Gap("PT231", "FOR {name} has no meaning in a stream table", "remove the locking clause")
 TABLESAMPLE = Gap("PT232", "TABLESAMPLE cannot be maintained incrementally")
+ONLY = Gap("PT237", "ONLY {name} cannot be maintained incrementally: it is a foreign table that others inherit")
 WHOLE_ROW = Gap("PT233", "a whole-row reference to {name} cannot be maintained incrementally", "name the columns")
 SYSTEM_COLUMN = Gap("PT234", "system column {name} cannot be maintained incrementally")
 VALUES = Gap("PT235", "VALUES of expressions cannot be maintained incrementally yet", "put the rows in a table")
 NO_FROM = Gap("PT236", "a SELECT without FROM that reads no table: there is nothing to maintain")
-ONLY = Gap("PT237", "ONLY {name} cannot be maintained incrementally")
 SUBQUERY_ORDER = Gap(
     "PT238",
     "{name} depends on the ORDER BY of a subquery",

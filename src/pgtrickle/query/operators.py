@@ -94,10 +94,29 @@ class Stateful(Operator):
 
 @dataclass(frozen=True, slots=True)
 class Scan(Operator):
-    """Rows of one source table; `attributes[i]` is the table's name for `columns[i]`. Only used columns."""
+    """Rows of one source table; `attributes[i]` is the table's name for `columns[i]`. Only used columns.
+
+    `only`: not those of tables that inherit from it. `apart`: there are such, so that its changes are told from theirs.
+    """
 
     table: Table
     attributes: tuple[str, ...]
+    only: bool = False
+    apart: bool = False
+
+    @property
+    def relation(self) -> str:
+        """What is read, as FROM names it."""
+        return self.named(self.table.qualified)
+
+    def named(self, table: str) -> str:
+        """The same of a table that stands for it."""
+        return f"ONLY {table}" if self.only else table
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Each attribute with the name of its column."""
+        return list(zip(self.attributes, self.names, strict=True))
 
     def __post_init__(self) -> None:
         require(len(self.attributes) == len(self.columns), "a scan names each of its columns once")

@@ -42,9 +42,8 @@ def select(operator: Operator, *, leaf: Leaf = _no_leaf) -> str:
         return given
     match operator:
         case Scan():
-            columns = zip(operator.attributes, operator.names, strict=True)
-            items = _list(f"{quote(attribute)} AS {quote(name)}" for attribute, name in columns)
-            return f"{items} FROM {operator.table.qualified}"
+            items = _list(f"{quote(attribute)} AS {quote(name)}" for attribute, name in operator.pairs)
+            return f"{items} FROM {operator.relation}"
         case Constant():
             names = f"({', '.join(quote(name) for name in operator.names)})" if operator.columns else ""
             return f"{_columns(operator)} FROM {operator.sql} AS v{names}"

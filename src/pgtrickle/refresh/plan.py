@@ -43,8 +43,7 @@ def plan_delta(
     few = sum(facts.changes.values()) <= SMALL_CHANGES
 
     def changes(scan: Scan, part: WindowPart, within: str) -> str:
-        columns = list(zip(scan.attributes, scan.names, strict=True))
-        found = window.changes_sql(scan.table.oid, columns, part, within=within)
+        found = window.changes_of(scan, part, within=within)
         return _net(found, scan.columns) if few else found
 
     names = Names(

@@ -108,6 +108,12 @@ class Window:
         since, until = self._ends(span, part)
         return change_window.changes_sql(source, columns, since, until, within=within, sides=span.sides)
 
+    def changes_of(self, scan: Scan, part: WindowPart = WindowPart.WHOLE, *, within: str = "true") -> str:
+        """Those of what a scan reads, under its names."""
+        if scan.apart:
+            within = f"{within} AND {change_window.of_itself(scan.table.oid)}"
+        return self.changes_sql(scan.table.oid, scan.pairs, part, within=within)
+
     def connection(self, place: Place) -> Connection:
         """The one that reads there."""
         at = self.connections
@@ -195,10 +201,9 @@ def including(snapshot: str, xid: int) -> str:
 
 def moved(scan: Scan, changes: str, sign: int) -> str:
     """SELECT text of a table as it was before the changes (sign −1), or is after them (sign 1)."""
-    attributes = zip(scan.attributes, scan.names, strict=True)
-    now = ", ".join([*(f"{quote(a)} AS {quote(n)}" for a, n in attributes), "1::bigint AS w"])
+    now = ", ".join([*(f"{quote(attribute)} AS {quote(name)}" for attribute, name in scan.pairs), "1::bigint AS w"])
     weighted = ", ".join([*map(quote, scan.names), f"{sign} * w AS w"])
-    rows = f"SELECT {now} FROM {scan.table.qualified} UNION ALL SELECT {weighted} FROM ({changes}) AS between"
+    rows = f"SELECT {now} FROM {scan.relation} UNION ALL SELECT {weighted} FROM ({changes}) AS between"
     names = ", ".join(quote(name) for name in scan.names)
     return f"SELECT {names} FROM ({by_image(rows, scan.columns)}) AS net CROSS JOIN generate_series(1, net.w)"
 
@@ -209,6 +214,13 @@ def copied(source: Connection, query: str, target: Connection, *, like: str | No
     table = f"pg_temp.pgt_copy_{uuid4().hex[:12]}"
     copy_to(target, table, source, query, like=like)
     return table
+
+
+def heirs_of(connection: Connection, copy: str) -> str:
+    """An empty temporary table that inherits from a copy: for what a query that reads ONLY the copy must not see."""
+    heirs = f"pg_temp.pgt_heirs_{uuid4().hex[:12]}"
+    execute(connection, f"CREATE TEMPORARY TABLE {heirs} () INHERITS ({copy}) ON COMMIT DROP")
+    return heirs
 
 
 def copy_to(target: Connection, table: str, source: Connection, query: str, *, like: str | None = None) -> None:

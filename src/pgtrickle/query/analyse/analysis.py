@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pgtrickle.errors import Unsupported
-from pgtrickle.model import PgType, Table
+from pgtrickle.model import OID, TABLEOID, PgType, Table
 from pgtrickle.query.syntax.resolved_keys import Grouped
 
 
@@ -18,6 +18,9 @@ class Attribute:
     name: str
     type: PgType
     generated: str = ""
+
+
+_TABLEOID = Attribute(-6, TABLEOID, OID)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,8 @@ class SourceRelation:
     children: tuple[int, ...]
     system: bool
     primary_key: tuple[str, ...]
+    only: bool = False
+    """Whether the query reads ONLY it somewhere: without tables that inherit from it."""
     copy: Table | None = None
     """What is read in its place where the query is maintained incrementally (`capture/copies.py`), if that is there."""
 
@@ -57,9 +62,15 @@ class SourceRelation:
         return self.copy or self.table
 
     @property
+    def apart(self) -> bool:
+        """Whether changes of its own rows are told from those of tables that inherit from it."""
+        return self.only and bool(self.children) and self.kind == "r"
+
+    @property
     def columns(self) -> tuple[Attribute, ...]:
-        """The columns used."""
-        return tuple(attribute for attribute in self.attributes if attribute.number in self.used)
+        """The columns used, and what tells which table a row is of where that counts."""
+        used = tuple(attribute for attribute in self.attributes if attribute.number in self.used)
+        return (*used, _TABLEOID) if self.apart else used
 
 
 @dataclass(frozen=True, slots=True)

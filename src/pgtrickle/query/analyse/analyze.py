@@ -81,6 +81,8 @@ WHERE d.classid = 'pg_rewrite'::regclass AND r.ev_class = ANY (%s) AND r.rulenam
   AND (d.refclassid = 'pg_class'::regclass AND d.refobjsubid > 0 OR d.refclassid = 'pg_constraint'::regclass)
 """
 
+_KEYED = "SELECT k.conrelid FROM pg_constraint k WHERE k.oid = ANY (%s::oid[])"
+
 # An aggregate works by its support functions, an operator by its function.
 _FUNCTIONS = """
 WITH called AS (
@@ -249,8 +251,12 @@ class _Reader:
         used, constraints = self._depended_on([view, *views])
         named, _ = self._depended_on([view])
         whole = frozenset[int]().union(*(each.whole_rows for each in all_facts)) & relations.keys()
+        only = frozenset[int]().union(*(each.only for each in all_facts))
         hidden = self._with_hidden_rows(named_by | {(oid, 0) for oid in relations})
-        sources = tuple(self._source(row, used, hidden, whole) for row in relations.values())
+        sources = tuple(
+            replace(self._source(row, used, hidden, whole), only=oid in only) for oid, row in relations.items()
+        )
+        self._refuse_keys_of_heirs(sources, constraints, frozenset[int]().union(*(f.with_heirs for f in all_facts)))
         called = self._functions(all_facts)
         secured = [row[0] for row in relations.values() if row[6] and (row[7] or row[0] not in direct)]
         objects = reached(
@@ -354,6 +360,16 @@ class _Reader:
             table, kind, attributes, frozenset(read), tuple(children), bool(system), tuple(primary_key)
         )
         return replace(source, copy=self._copy(source)) if source.is_compared else source
+
+    def _refuse_keys_of_heirs(
+        self, sources: Collection[SourceRelation], constraints: Collection[int], with_heirs: Collection[int]
+    ) -> None:
+        """A primary key that a GROUP BY relies on holds for the rows of partitions, and not for those of heirs."""
+        keyed = {row[0] for row in self._place.rows(_KEYED, (list(constraints),))}
+        for source in sources:
+            table = source.table
+            if table.oid in keyed and table.oid in with_heirs and source.children and source.kind != "p":
+                self._reasons.append(gaps.KEY_OF_HEIRS.refuse(str(table), at=locate_name(self._sql, table.name)))
 
     def _copy(self, source: SourceRelation) -> Table | None:
         """The copy that the source is compared with, if it has the columns that the query reads."""

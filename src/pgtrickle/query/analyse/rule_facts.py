@@ -17,6 +17,8 @@ _FUNCTION = re.compile(r":(?:funcid|opfuncid|aggfnoid|winfnoid) (\d+)")
 _OPERATOR = re.compile(r":opno (\d+)")
 _LEVEL = re.compile(r":varlevelsup ([1-9]\d*)")
 _RELATION = re.compile(r":relid (\d+)")
+_ONLY = re.compile(r":rtekind 0 :relid (\d+) [^{}]*?:inh false ")
+_WITH_HEIRS = re.compile(r":rtekind 0 :relid (\d+) [^{}]*?:inh true ")
 _AGGREGATE = re.compile(r"\{AGGREF ")
 _VALUE_FUNCTION = re.compile(r"\{SQLVALUEFUNCTION :op (\d+)")
 _NEXT_VALUE = re.compile(r"\{NEXTVALUEEXPR ")
@@ -56,9 +58,12 @@ _NAMED_OBJECT_TYPES = frozenset({24, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4
 class RuleFacts:
     """What one rule mentions: relations and functions and operators by oid, state-reading constructs by name; `levels`
     say of each column of a query around how many queries further out that is; `named` are its constants that stand for
-    objects of the catalog, as they are stored; `whole_rows` the relations of which a row is read as one value."""
+    objects of the catalog, as they are stored; `whole_rows` the relations of which a row is read as one value, `only`
+    those that are read without what inherits from them, `with_heirs` those that are read with it."""
 
     relations: frozenset[int]
+    only: frozenset[int]
+    with_heirs: frozenset[int]
     functions: frozenset[int]
     operators: frozenset[int]
     levels: tuple[str, ...]
@@ -85,6 +90,8 @@ def read(tree: str) -> RuleFacts:
         stateful.append("a text such as 'now', read as a time,")
     return RuleFacts(
         relations=_oids(_RELATION, tree),
+        only=_oids(_ONLY, tree),
+        with_heirs=_oids(_WITH_HEIRS, tree),
         functions=functions,
         operators=_oids(_OPERATOR, tree),
         levels=tuple(_LEVEL.findall(tree)),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
+from pgtrickle.model import Expr
 from pgtrickle.query import gaps
 from pgtrickle.query.analyse.analysis import InlinedView, SourceRelation
 from pgtrickle.query.builder import recursion, table_functions
@@ -14,7 +15,7 @@ from pgtrickle.query.builder.queries import BuiltQuery, Queries
 from pgtrickle.query.builder.scope import Scope
 from pgtrickle.query.builder.with_queries import Names, With
 from pgtrickle.query.expression import reference
-from pgtrickle.query.operators import Operator, RowWise, Scan, Stateful, is_joined
+from pgtrickle.query.operators import Filter, Operator, RowWise, Scan, Stateful, is_joined
 
 
 class Relations:
@@ -42,7 +43,8 @@ class Relations:
             raise self._context.refuse(gaps.UNFAITHFUL, f"relation {node.db}.{node.name} was not found")
         if isinstance(source, InlinedView):
             return self._shared(source, lambda: self._view(source))
-        if node.args.get("only") and source.children:
+        only = bool(node.args.get("only"))
+        if only and source.children and source.is_compared:
             raise self._context.refuse(gaps.ONLY, source.table.name, "only")
         columns = tuple(
             (self._context.factory.column if attribute.number in source.used else self._context.factory.unused)(
@@ -51,8 +53,10 @@ class Relations:
             for attribute in source.attributes
         )
         attributes = tuple(attribute.name for attribute in source.attributes)
-        scan = Scan(columns, source.followed, attributes)
-        return BuiltQuery(scan, tuple(zip(attributes, scan.names, strict=True)))
+        scan = Scan(columns, source.followed, attributes, only, only and source.apart)
+        no_rows = only and source.kind == "p"  # they are those of its partitions
+        read = Filter(scan.columns, scan, Expr("false")) if no_rows else scan
+        return BuiltQuery(read, tuple(zip(attributes, scan.names, strict=True)))
 
     def columns_of(self, schema: str, name: str) -> tuple[str, ...] | None:
         """The names of the columns of a table or view."""

@@ -7,7 +7,7 @@ uses keeps what any of them reads.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pgtrickle.model import Expr
 from pgtrickle.query.expression import referenced
@@ -58,7 +58,9 @@ class _Pruning:
             case Scan():
                 kept = [index for index, name in enumerate(operator.names) if name in needed]
                 columns = tuple(operator.columns[index] for index in kept)
-                return Scan(columns, operator.table, tuple(operator.attributes[index] for index in kept))
+                return replace(
+                    operator, columns=columns, attributes=tuple(operator.attributes[index] for index in kept)
+                )
             case Project():
                 pruned = self._prune_project(operator, needed)
                 return pruned.input if _is_idle(pruned) else pruned

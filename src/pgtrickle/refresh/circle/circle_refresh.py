@@ -21,7 +21,7 @@ from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.db import execute, scalar
 from pgtrickle.errors import Refused
-from pgtrickle.model import Column, PgType, Table, quote
+from pgtrickle.model import OID, TABLEOID, Column, PgType, Table, quote
 from pgtrickle.physical.flow import Place
 from pgtrickle.physical.window_parts import WindowPart
 from pgtrickle.postgres.row_image import by_image
@@ -310,7 +310,8 @@ class _Sources:
 
     def lost_rows(self, oid: int) -> bool:
         """Whether the window's changes of a source, taken together, are more than rows gained."""
-        used = dict.fromkeys(pair for scan in self._scans if scan.table.oid == oid for pair in _typed(scan))
+        scans = [scan for scan in self._scans if scan.table.oid == oid]
+        used = dict.fromkeys(pair for scan in scans for pair in _typed(scan))
         columns = {attribute: Column(f"a{number}", type_) for number, (attribute, type_) in enumerate(used)}
         pairs = [(attribute, column.name) for attribute, column in columns.items()]
         changes = self._here(oid, self._window.changes_sql(oid, pairs))
@@ -323,9 +324,9 @@ class _Sources:
     def gained(self, scan: Scan) -> str:
         """The rows a source gained."""
         table, columns = self._net[scan.table.oid]
-        pairs = zip(scan.attributes, scan.names, strict=True)
-        shown = ", ".join(f"{quote(columns[attribute].name)} AS {quote(name)}" for attribute, name in pairs)
-        return f"SELECT {shown} FROM {table} AS net CROSS JOIN generate_series(1, net.{WEIGHT})"
+        shown = ", ".join(f"{quote(columns[attribute].name)} AS {quote(name)}" for attribute, name in scan.pairs)
+        own = f" WHERE {quote(columns[TABLEOID].name)} = {scan.table.oid}" if scan.apart else ""
+        return f"SELECT {shown} FROM {table} AS net CROSS JOIN generate_series(1, net.{WEIGHT}){own}"
 
     def at(self, scan: Scan) -> str | None:
         """A stream table as it is by now, where the reader's snapshot is that of a tick before its refresh."""
@@ -333,8 +334,7 @@ class _Sources:
         if oid not in self._late:
             return None
         if scan not in self._moved:
-            pairs = list(zip(scan.attributes, scan.names, strict=True))
-            changes = self._here(oid, self._window.changes_sql(oid, pairs, WindowPart.LATE))
+            changes = self._here(oid, self._window.changes_of(scan, WindowPart.LATE))
             self._moved[scan] = moved(scan, changes, 1)
         return self._moved[scan]
 
@@ -357,7 +357,10 @@ def _scans(ready: Prepared) -> list[Scan]:
 
 
 def _typed(scan: Scan) -> Iterator[tuple[str, PgType]]:
-    return zip(scan.attributes, (column.type for column in scan.columns), strict=True)
+    """What is read of it, and which table a row is of where that counts."""
+    yield from zip(scan.attributes, (column.type for column in scan.columns), strict=True)
+    if scan.apart:
+        yield TABLEOID, OID
 
 
 def explained(way: str) -> str:

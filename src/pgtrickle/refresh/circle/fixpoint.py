@@ -191,8 +191,7 @@ class Fixpoint:
         member = self.members[scan.table.oid]
         rows = _gained(member, f"= {number - 1}") if last else self._content(member, number)
         stored = {column.name: name for column, name in zip(member.storage.columns, member.tree.names, strict=True)}
-        pairs = zip(scan.attributes, scan.names, strict=True)
-        columns = ", ".join(f"{quote(stored[attribute])} AS {quote(name)}" for attribute, name in pairs)
+        columns = ", ".join(f"{quote(stored[attribute])} AS {quote(name)}" for attribute, name in scan.pairs)
         return f"SELECT {columns} FROM ({rows}) AS member"
 
     def _content(self, member: Prepared, number: int) -> str:

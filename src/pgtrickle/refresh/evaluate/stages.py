@@ -208,8 +208,7 @@ class StageRunner:
     def _tables(self) -> Connection:
         """The reader, with what `_after_window` says is there."""
         for scan in self._late.keys() - self._copied:
-            attributes = list(zip(scan.attributes, scan.names, strict=True))
-            changes = self.window.changes_sql(scan.table.oid, attributes, WindowPart.LATE)
+            changes = self.window.changes_of(scan, WindowPart.LATE)
             source = self.window.connection(self.window.spans[scan.table.oid].place)
             copy_to(self.connections.reader, self._late[scan], source, changes)
             self._copied.add(scan)
@@ -220,8 +219,7 @@ class StageRunner:
         return self.connections.reader
 
     def _copy_changes(self, scan: Scan, table: str) -> None:
-        attributes = list(zip(scan.attributes, scan.names, strict=True))
-        changes = by_image(self.window.changes_sql(scan.table.oid, attributes), scan.columns)
+        changes = by_image(self.window.changes_of(scan), scan.columns)
         source, reader = self.window.connection(self.window.spans[scan.table.oid].place), self.connections.reader
         if source is reader:
             execute(reader, f"CREATE TEMPORARY TABLE {table} ON COMMIT DROP AS {changes}")

@@ -12,12 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pgtrickle.db import Connection, execute
-from pgtrickle.model import quote
+from pgtrickle.model import TABLEOID, quote
 from pgtrickle.physical.flow import Place
+from pgtrickle.postgres.copy import pipe
+from pgtrickle.query.analyse.analysis import SourceRelation
 from pgtrickle.query.analyse.table_copies import over_copies
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.prepared import Prepared
-from pgtrickle.refresh.window import copied
+from pgtrickle.refresh.window import copied, heirs_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +41,8 @@ def at_hand(connections: Connections, prepared: Prepared) -> Upstream:
     whole = prepared.compiled.tree is None
     if whole and prepared.upstream.issuperset(table.oid for table in prepared.sources):
         return Upstream(Place.WRITER, query=_over_views(connections.writer, prepared))
-    copies = {
-        table: _copy(connections, table.qualified) for table in prepared.sources if table.oid in prepared.upstream
-    }
+    followed = prepared.compiled.followed
+    copies = {table: _copy(connections, source) for table, source in followed.items() if table.oid in prepared.upstream}
     if whole:
         view = over_copies(connections.reader, prepared.compiled.analysis, copies)
         return Upstream(Place.READER, query=f"SELECT * FROM {view}")
@@ -68,7 +69,11 @@ def _over_views(connection: Connection, prepared: Prepared) -> str | None:
     return f"SELECT * FROM {over_copies(connection, analysis, {})}" if analysis.views_read_clock else None
 
 
-def _copy(connections: Connections, table: str) -> str:
-    name = copied(connections.writer, f"SELECT * FROM {table}", connections.reader)
-    execute(connections.reader, f"ANALYZE {name}")
+def _copy(connections: Connections, source: SourceRelation) -> str:
+    table, reader = source.table.qualified, connections.reader
+    name = copied(connections.writer, f"SELECT * FROM {'ONLY ' if source.apart else ''}{table}", reader)
+    if source.apart:
+        of_heirs = f"SELECT * FROM {table} WHERE {TABLEOID} <> {source.table.oid}"
+        pipe(connections.writer, of_heirs, reader, heirs_of(reader, name))
+    execute(reader, f"ANALYZE {name}")
     return name

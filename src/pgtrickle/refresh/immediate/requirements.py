@@ -20,6 +20,10 @@ def refusal(connection: Connection, compiled: Compiled) -> Unsupported | None:
     for source in compiled.analysis.sources:
         if source.is_compared:
             return _unseen(source.table, "changes by no statement that a trigger sees")
+        if source.apart:
+            return _unseen(
+                source.table, "has heirs, whose rows a statement's trigger does not tell from its own (ONLY)"
+            )
         found = read_source(connection, source.table)
         if found.row_level:
             return _not_by_statement(found)

@@ -9,15 +9,18 @@ Each source that changed becomes a temporary table of those rows, which takes th
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from uuid import uuid4
 
 from psycopg import sql
 
+from pgtrickle.capture.change_window import of_heirs, of_itself
 from pgtrickle.db import Connection, execute, statement
+from pgtrickle.model import TABLEOID
 from pgtrickle.physical.flow import Place
 from pgtrickle.query.analyse.analysis import Analysis, SourceRelation
 from pgtrickle.query.analyse.table_copies import NotCopied, over_copies
-from pgtrickle.refresh.window import Window, copied
+from pgtrickle.refresh.window import Window, copied, heirs_of
 
 
 def as_they_were(reader: Connection, analysis: Analysis, window: Window, changed: Collection[int]) -> sql.Composable:
@@ -41,31 +44,52 @@ def _copy(
     name = f"pgt_copy_{uuid4().hex[:12]}"
     copy = sql.Identifier("pg_temp", name)
     table = sql.Identifier(source.followed.schema, source.followed.name)
-    columns = [sql.Identifier(column.name) for column in source.columns]
-    numbered = [sql.Identifier(f"c{place}") for place in range(len(columns))]
+    columns = [sql.Identifier(name) for name in _names(source)]
+    targets = sql.SQL("({})").format(sql.SQL(", ").join(columns)) if columns else sql.SQL("")
     reader.execute(
         sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA").format(
             copy, sql.SQL(", ").join(columns), table
         )
     )
-    reader.execute(
-        sql.SQL("INSERT INTO {copy}{targets} {rows}").format(
-            copy=copy,
-            targets=sql.SQL("({})").format(sql.SQL(", ").join(columns)) if columns else sql.SQL(""),
-            rows=_rows_before(table, columns, numbered, _changes(reader, source, window))
-            if source.followed.oid in changed
-            else sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(columns), table),
-        )
-    )
+    insert = sql.SQL("INSERT INTO {}{} {}")
+    if source.followed.oid not in changed:
+        rows = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(columns), table)
+        reader.execute(insert.format(copy, targets, rows))
+    for each in _parts(source) if source.followed.oid in changed else ():
+        target = copy if each.is_own else statement(heirs_of(reader, f"pg_temp.{name}"))
+        rows = _rows_before(table, columns, each, _changes(reader, source, window, each.changes))
+        reader.execute(insert.format(target, targets, rows))
     for key in _keys(reader, analysis, source):
         execute(reader, f"ALTER TABLE pg_temp.{name} ADD PRIMARY KEY ({key})")  # GROUP BY may rely on it
     execute(reader, f"ANALYZE pg_temp.{name}")
     return f"pg_temp.{name}"
 
 
-def _changes(reader: Connection, source: SourceRelation, window: Window) -> sql.Composable:
-    outputs = [(column.name, f"c{place}") for place, column in enumerate(source.columns)]
-    changes = window.changes_sql(source.followed.oid, outputs)
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Rows of a source, those that ONLY it has or those that its heirs have: the conditions by which they and their
+    changes are told."""
+
+    is_own: bool = True
+    rows: str = "true"
+    changes: str = "true"
+
+
+def _parts(source: SourceRelation) -> tuple[_Part, ...]:
+    oid = source.followed.oid
+    if source.apart:
+        own = _Part(True, f"{TABLEOID} = {oid}", of_itself(oid))
+        return own, _Part(False, f"{TABLEOID} <> {oid}", of_heirs(oid))
+    return (_Part(is_own=not (source.only and source.kind == "p")),)
+
+
+def _names(source: SourceRelation) -> list[str]:
+    return [column.name for column in source.columns if column.name != TABLEOID]
+
+
+def _changes(reader: Connection, source: SourceRelation, window: Window, within: str) -> sql.Composable:
+    outputs = [(name, f"c{place}") for place, name in enumerate(_names(source))]
+    changes = window.changes_sql(source.followed.oid, outputs, within=within)
     place = window.spans[source.followed.oid].place
     if place is not Place.SNAPSHOT:
         changes = f"SELECT * FROM {copied(window.connection(place), changes, reader)}"
@@ -73,14 +97,15 @@ def _changes(reader: Connection, source: SourceRelation, window: Window) -> sql.
 
 
 def _rows_before(
-    table: sql.Composable, columns: list[sql.Identifier], numbered: list[sql.Identifier], changes: sql.Composable
+    table: sql.Composable, columns: list[sql.Identifier], part: _Part, changes: sql.Composable
 ) -> sql.Composed:
     """Rows that are there beyond those that the window brought, and those that it took away."""
     comma = sql.SQL(", ")
+    numbered = [sql.Identifier(f"c{place}") for place in range(len(columns))]
     renamed = [sql.SQL("{} AS {}").format(*pair) for pair in zip(columns, numbered, strict=True)]
     return sql.SQL(
         "WITH present AS (SELECT *, row_number() OVER (PARTITION BY image) AS copy FROM"
-        "   (SELECT {renamed_and}{image} AS image FROM (SELECT {renamed} FROM {table}) AS now) AS imaged),"
+        "   (SELECT {renamed_and}{image} AS image FROM (SELECT {renamed} FROM {table} WHERE {own}) AS now) AS imaged),"
         " change AS MATERIALIZED (SELECT *, {image} AS image FROM ({changes}) AS between),"
         " net AS (SELECT image, sum(w)::bigint AS brought FROM change GROUP BY image),"
         " taken AS (SELECT DISTINCT ON (image) * FROM change ORDER BY image)"
@@ -92,6 +117,7 @@ def _rows_before(
         renamed=comma.join(renamed),
         image=sql.SQL('ROW({})::text COLLATE "C"').format(comma.join(numbered)),
         table=table,
+        own=statement(part.rows),
         changes=changes,
         numbered=comma.join(numbered),
     )

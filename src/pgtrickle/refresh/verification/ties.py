@@ -45,8 +45,7 @@ def _as_refreshed(tree: Operator, window: Window, changed: Collection[int]) -> s
     def then(node: Operator) -> str | None:
         if not isinstance(node, Scan) or node.table.oid not in changed:
             return None
-        pairs = list(zip(node.attributes, node.names, strict=True))
-        return moved(node, window.changes_sql(node.table.oid, pairs), -1)
+        return moved(node, window.changes_of(node), -1)
 
     labelled = ", ".join(f"{quote(column.name)} AS {quote(column.label)}" for column in tree.columns)
     return f"(SELECT {labelled} FROM ({render.select(tree, leaf=then)}) AS of_tree) AS as_refreshed"
