@@ -48,8 +48,9 @@ INCREMENTAL = {
         "SELECT j.q FROM r, JSON_TABLE(r.t::jsonb, '$[*]' COLUMNS (q text PATH '$')) AS j",
         "SELECT x.q FROM r, XMLTABLE('/a' PASSING (r.t::xml) COLUMNS q text PATH '.') AS x",
     ),
-    "unlogged tables and tables that others inherit, materialized views": (
+    "unlogged tables, tables that others inherit (with `ONLY` too), materialized views": (
         "SELECT id FROM lost",
+        "SELECT id FROM ONLY parent",
         "SELECT n FROM mv",
         "SELECT p.id, l.id AS other FROM parent AS p LEFT JOIN lost AS l USING (id)",
     ),
@@ -68,7 +69,6 @@ FULL = {
     ),
     "system columns": "SELECT ctid::text AS c FROM r",
     "`TABLESAMPLE`": "SELECT id FROM r TABLESAMPLE BERNOULLI (50)",
-    "`ONLY` of a table that others inherit": "SELECT id FROM ONLY parent",
     "a `SELECT` without `FROM` that reads no table": "SELECT 1 AS x",
     "system tables": "SELECT relname FROM pg_class",
 }
