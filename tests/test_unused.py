@@ -14,6 +14,7 @@ CALLED_BY_OTHERS = {
     *("daemon_threads", "log_message", "do_GET", "do_POST", "send_error", "sys_version"),  # of Python's web servers
     *("allow_reuse_address", "request_queue_size"),  # of Python's servers
     *("initialOffset", "latestOffset", "prepareForTriggerAvailableNow", "streamReader"),  # of PySpark's data sources
+    "addInPlace",  # of its accumulators
     *("registered_by", "registered_at", "expires_at", "buffer_bytes"),  # columns of a record, read by name
     "trigger_active",  # a column of a record, read by name
     "pytest_addoption",  # a hook of pytest

@@ -234,11 +234,16 @@ def execute(conn: Connection, sql: str) -> int:
     return conn.execute(statement(sql)).rowcount
 
 
+def row(conn: Connection, sql: str) -> tuple[object, ...]:
+    """The one row a query composed by us answers."""
+    found = conn.execute(statement(sql)).fetchone()
+    assert found is not None, sql
+    return found
+
+
 def scalar(conn: Connection, sql: str) -> object:
     """The one value a query composed by us answers."""
-    row = conn.execute(statement(sql)).fetchone()
-    assert row is not None, sql
-    return row[0]
+    return row(conn, sql)[0]
 
 
 def mask(dsn: str) -> str:

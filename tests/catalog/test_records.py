@@ -171,7 +171,7 @@ def test_another_schedule(conn: Connection, table: StreamTable) -> None:
 
 
 def test_history(conn: Connection, table: StreamTable) -> None:
-    first = writer.start_refresh(conn, table.pgt_id, initiated_by="INITIAL")
+    first = writer.start_refresh(conn, table.pgt_id, initiated_by="INITIAL").refresh_id
     duration = writer.finish_refresh(
         conn,
         first,
@@ -183,7 +183,7 @@ def test_history(conn: Connection, table: StreamTable) -> None:
         data_timestamp=NOW,
         phases={"read": 1.5},
     )
-    second = writer.start_refresh(conn, table.pgt_id, initiated_by="SCHEDULER")
+    second = writer.start_refresh(conn, table.pgt_id, initiated_by="SCHEDULER").refresh_id
     newest, oldest = reader.history(conn, table.pgt_id)
     assert (newest.refresh_id, newest.status, newest.finished_at) == (second, "RUNNING", None)
     assert (oldest.action, oldest.rows_inserted, oldest.snapshot, oldest.phases) == ("FULL", 5, "1:2:", {"read": 1.5})
@@ -193,7 +193,7 @@ def test_history(conn: Connection, table: StreamTable) -> None:
 
 
 def test_what_users_read_in_sql(conn: Connection, table: StreamTable) -> None:
-    refresh = writer.start_refresh(conn, table.pgt_id, initiated_by="MANUAL")
+    refresh = writer.start_refresh(conn, table.pgt_id, initiated_by="MANUAL").refresh_id
     writer.finish_refresh(conn, refresh, status="COMPLETED", action="DIFFERENTIAL", reason="r", rows_deleted=2)
     assert conn.execute("SELECT pgtrickle.get_staleness('totals')").fetchone() == (None,)
     writer.mark_refreshed(conn, table.pgt_id, frontier="1:1:", data_timestamp=datetime.now(UTC), full_ms=1)

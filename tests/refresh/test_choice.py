@@ -200,6 +200,7 @@ def test_expected_and_taken_are_on_record(database18: str, monkeypatch: pytest.M
         )
         assert filled.took_ms is not None
         assert filled.took_ms > 0
+        assert filled.server_cpu_ms is not None
         for name, changes_ratio, full_ratio in (("FULL", 900.0, 0.5), ("DIFFERENTIAL", 0.5, 900.0)):
             ways = {"DIFFERENTIAL by PostgreSQL": {"1": [changes_ratio]}, "FULL by PostgreSQL": {"0": [full_ratio]}}
             conn.execute("UPDATE pgtrickle.pgt_refresh_costs SET ways = %s", (Jsonb(ways),))
@@ -212,6 +213,7 @@ def test_expected_and_taken_are_on_record(database18: str, monkeypatch: pytest.M
         assert newest.expected is not None
         assert newest.expected["FULL by PostgreSQL"] > 900
         said = trickle.explain("st")
+        assert f", {newest.server_cpu_ms:.0f} ms of the server's CPU" in said
         assert "last refreshes, the newest first\n  DIFFERENTIAL by PostgreSQL: " in said
         assert " ms expected, took " in said
         assert "refreshes like this" in said

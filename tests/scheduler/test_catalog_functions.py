@@ -201,7 +201,7 @@ def test_the_next_run_is_that_of_the_service(database18: str) -> None:
             deadline = "SELECT freshness_deadline FROM pgtrickle.stream_tables_info"
             assert db.scalar(conn, deadline) == at + timedelta(seconds=seconds(schedule) or 0)
         assert db.scalar(conn, "SELECT next_run FROM pgtrickle.pgt_status()") == stream.next_run
-        refresh_id = writer.start_refresh(conn, stream.pgt_id, initiated_by="MANUAL")
+        refresh_id = writer.start_refresh(conn, stream.pgt_id, initiated_by="MANUAL").refresh_id
         (past,) = trickle.history("public.st")
         assert (past.refresh_id, past.freshness_deadline) == (refresh_id, db.scalar(conn, deadline))
         trickle.alter_stream_table("public.st", status="SUSPENDED")

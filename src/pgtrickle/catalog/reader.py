@@ -131,6 +131,8 @@ class HistoryRow(Record):
     took_ms: float | None = None
     """To hold against what was expected: without waiting, deciding and starting Spark."""
     hint: str | None = None
+    server_cpu_ms: float | None = None
+    """Of CPU that PostgreSQL spent on it, without parallel workers; None where nobody tells."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psycopg
+from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from pgtrickle.catalog import ddl
 from pgtrickle.catalog.reader import StreamTable
+from pgtrickle.db import statement
 from pgtrickle.errors import StateError
 from pgtrickle.model import Table
 from pgtrickle.query.analyse.analysis import NO_DEPENDENCIES, Dependencies
+from pgtrickle.server_cpu import UNKNOWN
 
 WAKE_CHANNEL: Final = "pg_trickle_wake"
 """NOTIFY on it has the service look at once, and not at its next turn."""
@@ -367,16 +370,27 @@ def note_cron_runs(conn: psycopg.Connection[Any], runs: Mapping[int, tuple[str, 
     )
 
 
-def start_refresh(conn: psycopg.Connection[Any], pgt_id: int, *, initiated_by: str) -> int:
-    """Open a history row as RUNNING; returns its id."""
+class Started(NamedTuple):
+    """A refresh on record, and the milliseconds of CPU that the server told by then, if it was asked."""
+
+    refresh_id: int
+    server_cpu_ms: float | None
+
+
+def start_refresh(
+    conn: psycopg.Connection[Any], pgt_id: int, *, initiated_by: str, server_cpu: str = UNKNOWN
+) -> Started:
+    """Open a history row as RUNNING. `server_cpu`: SQL by which the server tells its time (`pgtrickle.server_cpu`)."""
     row = conn.execute(
-        "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, status, initiated_by, freshness_deadline)"
-        " VALUES (%(id)s, 'RUNNING', %(by)s, (SELECT t.data_timestamp + t.schedule_period"
-        "   FROM pgtrickle.pgt_stream_tables AS t WHERE t.pgt_id = %(id)s)) RETURNING refresh_id",
+        sql.SQL(
+            "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, status, initiated_by, freshness_deadline)"
+            " VALUES (%(id)s, 'RUNNING', %(by)s, (SELECT t.data_timestamp + t.schedule_period"
+            "   FROM pgtrickle.pgt_stream_tables AS t WHERE t.pgt_id = %(id)s)) RETURNING refresh_id, {}"
+        ).format(statement(server_cpu)),
         {"id": pgt_id, "by": initiated_by},
     ).fetchone()
     assert row is not None, "INSERT … RETURNING gives a row"
-    return int(row[0])
+    return Started(*row)
 
 
 def finish_refresh(
@@ -398,15 +412,19 @@ def finish_refresh(
     expected: Mapping[str, float] | None = None,
     took_ms: float | None = None,
     hint: str | None = None,
+    server_cpu: str = UNKNOWN,
 ) -> float:
-    """Close a history row; returns the duration in milliseconds, measured by the server's clock."""
+    """Close a history row; returns the duration in milliseconds, measured by the server's clock. `server_cpu`: SQL of
+    the milliseconds of its CPU."""
     row = conn.execute(
-        "UPDATE pgtrickle.pgt_refresh_history SET status = %s, action = %s, reason = %s, rows_inserted = %s,"
-        " rows_deleted = %s, changes_read = %s, snapshot = %s::pg_snapshot, data_timestamp = %s, phases = %s,"
-        " error_code = %s, error = %s, way = %s, expected = %s, took_ms = %s, hint = %s,"
-        " finished_at = clock_timestamp(),"
-        " duration_ms = extract(epoch FROM clock_timestamp() - started_at) * 1000"
-        " WHERE refresh_id = %s RETURNING duration_ms",
+        sql.SQL(
+            "UPDATE pgtrickle.pgt_refresh_history SET status = %s, action = %s, reason = %s, rows_inserted = %s,"
+            " rows_deleted = %s, changes_read = %s, snapshot = %s::pg_snapshot, data_timestamp = %s, phases = %s,"
+            " error_code = %s, error = %s, way = %s, expected = %s, took_ms = %s, hint = %s, server_cpu_ms = {},"
+            " finished_at = clock_timestamp(),"
+            " duration_ms = extract(epoch FROM clock_timestamp() - started_at) * 1000"
+            " WHERE refresh_id = %s RETURNING duration_ms"
+        ).format(statement(server_cpu)),
         (
             status,
             action,

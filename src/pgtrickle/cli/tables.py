@@ -302,14 +302,15 @@ def history(
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="Number of refreshes to show.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Show the last refreshes of a stream table. Newest first, each with its reason."""
+    """Show the last refreshes of a stream table. Newest first, each with its reason, the time it took, and the CPU time
+    that PostgreSQL spent on it, where that is known."""
     with target(context).trickle("reading the history") as trickle:
         rows = trickle.history(name, limit)
     if as_json:
         print_json([_history(row) for row in rows])
         return
     print_table(
-        ["started", "by", "status", "action", "+rows", "-rows", "ms", "reason"],
+        ["started", "by", "status", "action", "+rows", "-rows", "ms", "server ms", "reason"],
         [
             (
                 row.started_at,
@@ -319,11 +320,12 @@ def history(
                 row.rows_inserted,
                 row.rows_deleted,
                 None if row.duration_ms is None else round(row.duration_ms),
+                None if row.server_cpu_ms is None else round(row.server_cpu_ms),
                 f"{row.error_code}: {row.error}" if row.error else row.reason,
             )
             for row in rows
         ],
-        numbers=["+rows", "-rows", "ms"],
+        numbers=["+rows", "-rows", "ms", "server ms"],
     )
     for hint in dict.fromkeys(row.hint for row in rows if row.hint):
         typer.echo(f"hint: {hint}")

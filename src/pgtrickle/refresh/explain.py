@@ -145,7 +145,8 @@ def _expected_and_taken(past: HistoryRow) -> str | None:
     expected = (past.expected or {}).get(past.way or "")
     if expected is None or past.took_ms is None:
         return None
-    return f"  {past.way}: {expected:.0f} ms expected, took {past.took_ms:.0f} ms"
+    server = "" if past.server_cpu_ms is None else f", {past.server_cpu_ms:.0f} ms of the server's CPU"
+    return f"  {past.way}: {expected:.0f} ms expected, took {past.took_ms:.0f} ms{server}"
 
 
 def _any_window(connection: Connection, prepared: Prepared) -> Window:

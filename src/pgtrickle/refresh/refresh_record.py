@@ -29,7 +29,7 @@ from pgtrickle.refresh.result import RefreshResult
 from pgtrickle.refresh.retry import Kind, classify
 from pgtrickle.refresh.tick import Moment
 from pgtrickle.refresh.window import Window
-from pgtrickle.refresh.work_time import WayTaken, WorkTime
+from pgtrickle.refresh.work_time import ServerTime, WayTaken, WorkTime
 
 if TYPE_CHECKING:
     from pgtrickle.refresh.refresher import Refresher
@@ -55,6 +55,8 @@ class RefreshRecord:
     choice: Choice | None = None
     working: WorkTime = field(default_factory=WorkTime)
     refresh_id: int | None = None
+    server: ServerTime | None = None
+    """From its record on, if it has one."""
     phases: dict[str, float] = field(default_factory=dict)
     started: float = field(default_factory=time.perf_counter)
     marked: int = field(default_factory=time.time_ns)
@@ -67,6 +69,16 @@ class RefreshRecord:
         if stream.owner is None:
             raise storage.dropped(stream)
         return stream
+
+    def start(self) -> None:
+        """Puts it on record: from here on it works."""
+        backends = self.owner.backends
+        started = record.start_refresh(
+            self.connections.aside, self.pgt_id, initiated_by=self.initiated_by, server_cpu=backends.sql
+        )
+        here_ms = backends.here_ms()
+        self.server = ServerTime(backends, started.server_cpu_ms if here_ms is None else here_ms)
+        self.refresh_id = started.refresh_id
 
     def nothing(self, connection: Connection, decision: Decision, window: Window, moment: Moment) -> RefreshResult:
         with connection.transaction():
@@ -91,9 +103,11 @@ class RefreshRecord:
         changes: int,
         moment: Moment,
         upstream_frontier: str | None,
+        tasks_ms: float | None = 0.0,
     ) -> RefreshResult:
-        """Moves the frontier and closes the history row."""
+        """Moves the frontier and closes the history row. `tasks_ms`: of the server's CPU, what Spark's tasks had."""
         assert self.refresh_id is not None
+        assert self.server is not None
         whole = decision.action in {Action.FULL, Action.REINITIALIZE}
         record.mark_refreshed(
             writer,
@@ -117,6 +131,7 @@ class RefreshRecord:
             data_timestamp=moment.at,
             phases=self.phases,
             **self._way(),
+            server_cpu=self.server.sql(tasks_ms),
         )
         counts = (applied.inserted, applied.deleted, changes)
         return RefreshResult(decision.action, decision.reason, *counts, self._elapsed(), self.phases)
@@ -139,7 +154,7 @@ class RefreshRecord:
 
     def _record_failure(self, error: Error, kind: Kind) -> None:
         aside = self.connections.aside
-        refresh_id = self.refresh_id or record.start_refresh(aside, self.pgt_id, initiated_by=self.initiated_by)
+        refresh_id = self.refresh_id or _started(aside, self.pgt_id, self.initiated_by)
         record.finish_refresh(
             aside,
             refresh_id,
@@ -229,9 +244,13 @@ class RefreshRecord:
 
 def skipped(connection: Connection, pgt_id: int, initiated_by: str, reason: str) -> RefreshResult:
     with connection.transaction():
-        refresh_id = record.start_refresh(connection, pgt_id, initiated_by=initiated_by)
+        refresh_id = _started(connection, pgt_id, initiated_by)
         duration = record.finish_refresh(connection, refresh_id, status="SKIPPED", action=Action.SKIP, reason=reason)
     return RefreshResult(Action.SKIP, reason, duration_ms=duration)
+
+
+def _started(connection: Connection, pgt_id: int, initiated_by: str) -> int:
+    return record.start_refresh(connection, pgt_id, initiated_by=initiated_by).refresh_id
 
 
 def notify(connection: Connection, stream: StreamTable, result: RefreshResult) -> None:

@@ -18,6 +18,7 @@ from pgtrickle.refresh.definition.define import load
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.tick import Moment
 from pgtrickle.refresh.ways import Way
+from pgtrickle.server_cpu import Backends, question
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,6 +52,7 @@ class Refresher:
     clock: Callable[[], datetime] | None = None
     """Says what time it is, in place of the server: for tests, which move the clock."""
     _connections: Connections | None = None
+    _backends: Backends | None = None
 
     @property
     def is_told_how(self) -> bool:
@@ -109,8 +111,17 @@ class Refresher:
         roles = ("reader", "writer", "aside", "late", "locks")
         opened = Connections(*(db.connect(self.dsn, application_name=f"pgtrickle {role}") for role in roles))
         opened.reader.isolation_level = opened.late.isolation_level = IsolationLevel.REPEATABLE_READ
+        pids = ", ".join(str(each.info.backend_pid) for each in opened)
+        asked = question(f"ANY (ARRAY[{pids}])")
+        self._backends = Backends.of(opened.aside.execute(db.statement(asked)).fetchall())
         self._connections = opened
         return self._connections
+
+    @property
+    def backends(self) -> Backends:
+        """The server's processes for its connections, which are open."""
+        assert self._backends is not None
+        return self._backends
 
 
 def at_hand(compiled: CompiledTables, stream: StreamTable) -> Prepared | None:

@@ -440,7 +440,7 @@ class TableRefresh(RefreshRecord):
         runner.many_rows = size.rows >= MANY_ROWS
         self.lap("plan")
         writer = self.connections.writer
-        self.refresh_id = record.start_refresh(self.connections.aside, self.pgt_id, initiated_by=self.initiated_by)
+        self.start()
         try:
             with writer.transaction():
                 db.use_settings(writer, self.settings)
@@ -457,7 +457,7 @@ class TableRefresh(RefreshRecord):
                 changes = sum(count for oid, count in facts.changes.items() if oid not in self.clock.moved)
                 if not (whole or changes or applied.inserted or applied.deleted):
                     decision = Decision(Action.NO_DATA, f"{decision.reason}, and no row with it")
-                result = self.finish(writer, decision, applied, changes, moment, upstream_frontier)
+                result = self.finish(writer, decision, applied, changes, moment, upstream_frontier, evaluator.server_ms)
                 self._learn(writer, stream, size, learned)
                 if result.action is not Action.NO_DATA:
                     notify(writer, stream, result)

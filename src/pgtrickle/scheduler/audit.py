@@ -118,7 +118,7 @@ class Audit:
         """The table shows it, history has it, whoever listens is told; the next refresh computes it anew."""
         reason = f"an audit found {found.missing} rows missing and {found.extra} too many"
         with conn.transaction():
-            refresh_id = record.start_refresh(conn, stream.pgt_id, initiated_by="SCHEDULER")
+            refresh_id = record.start_refresh(conn, stream.pgt_id, initiated_by="SCHEDULER").refresh_id
             record.finish_refresh(
                 conn, refresh_id, status="FAILED", action=None, reason=None, error_code=CODE, error=reason
             )

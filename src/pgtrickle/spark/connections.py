@@ -10,6 +10,7 @@ from pgtrickle import db
 from pgtrickle.errors import EnvironmentProblem
 from pgtrickle.spark.executors import is_connect
 from pgtrickle.spark.permits import Giver, Permits
+from pgtrickle.spark.task_cpu import sum_of_thread
 from pgtrickle.spark.worker import Server
 
 _lock = threading.Lock()
@@ -18,7 +19,8 @@ _giver: Giver | None = None
 
 def server_for(session: SparkSession, connection: db.Connection, most: int) -> Server:
     """The server that this connection is with; tasks may have `most` connections to it, or 0: as many as they need."""
-    return Server(db.dsn_elsewhere(connection, "pgtrickle task"), _permits(session, most) if most else None)
+    permits = _permits(session, most) if most else None
+    return Server(db.dsn_elsewhere(connection, "pgtrickle task"), permits, sum_of_thread(session))
 
 
 def _permits(session: SparkSession, most: int) -> Permits:

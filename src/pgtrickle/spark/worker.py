@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import adbc_driver_postgresql.dbapi as adbc
 import psycopg
@@ -24,11 +25,17 @@ from pgtrickle.physical.lookup_order import AT_ONCE
 from pgtrickle.postgres.copy import copy_arrow
 from pgtrickle.postgres.wire import WEIGHT, Wire, wire
 from pgtrickle.spark.permits import Permits
+from pgtrickle.spark.task_cpu import Spending, Spent
+
+if TYPE_CHECKING:
+    from pyspark.accumulators import Accumulator
 
 Batches = Iterator[pa.RecordBatch]
 _kept: dict[str, adbc.Connection] = {}
 _in_effect: dict[str, dict[str, str]] = {}
 """The settings that each of the connections has been given last."""
+_spending: dict[str, Spending] = {}
+"""What the server has spent on each of them."""
 _MOST_KEPT = 4
 _ARROW = {Wire.INTEGER: pa.int64(), Wire.BOOLEAN: pa.bool_(), Wire.TEXT: pa.string()}
 
@@ -40,6 +47,8 @@ class Server:
     dsn: str = field(repr=False)
     permits: Permits | None = None
     """Those that connections need, if their number is bounded."""
+    spent: Accumulator[Spent] | None = field(default=None, repr=False, compare=False)
+    """What the server has spent on tasks, if there is a way to tell the driver."""
 
     def asking_for(self, permits: int) -> Server:
         """The same, for tasks that may have so many connections."""
@@ -81,7 +90,7 @@ class Snapshot:
 
     @contextmanager
     def _cursor(self) -> Iterator[adbc.Cursor]:
-        dsn = self.server.dsn
+        dsn, spent = self.server.dsn, self.server.spent
         with _connection(dsn).cursor() as cursor:
             _use(cursor, dsn, self.settings)
             failpoints.reach("task-begun")
@@ -92,6 +101,15 @@ class Snapshot:
                 yield cursor
             finally:
                 cursor.execute("ROLLBACK")
+            if spent is not None:
+                _spending.setdefault(dsn, Spending()).add(spent, lambda sql: _asked(cursor, sql))
+
+
+def _asked(cursor: adbc.Cursor, sql: str) -> tuple[object, ...]:
+    cursor.execute(sql)
+    row = cursor.fetchone()
+    assert row is not None, sql
+    return tuple(row)
 
 
 def _connection(dsn: str) -> adbc.Connection:
@@ -120,6 +138,7 @@ def _connection(dsn: str) -> adbc.Connection:
 def _close_kept(dsn: str) -> None:
     """Closes the worker's connection with that login, if it has one."""
     _in_effect.pop(dsn, None)
+    _spending.pop(dsn, None)
     if dsn in _kept:
         _kept.pop(dsn).close()
 
@@ -231,6 +250,8 @@ def land(server: Server, table: str, settings: Mapping[str, str]) -> Callable[[B
                 landed += rows.num_rows
                 copy_arrow(connection, table, rows.append_column("attempt", pa.repeat(attempt, rows.num_rows)))
                 failpoints.reach("task-landing")
+            if server.spent is not None:
+                Spending().add(server.spent, lambda sql: db.row(connection, sql))
         failpoints.reach("task-landed")
         yield pa.RecordBatch.from_pydict({"attempt": [attempt], "landed": [landed]})
 

@@ -17,7 +17,6 @@ from pgtrickle.apply import merge
 from pgtrickle.capture.change_window import NotCaptured, Pending
 from pgtrickle.catalog import reader as catalog
 from pgtrickle.catalog import serving
-from pgtrickle.catalog import writer as record
 from pgtrickle.catalog.reader import StreamTable
 from pgtrickle.db import execute, scalar
 from pgtrickle.errors import Refused
@@ -238,8 +237,8 @@ class CircleAttempt:
     def _work(self, sources: _Sources, decision: Decision, changes: int, moment: Moment) -> dict[int, RefreshResult]:
         """The rounds, then the one transaction."""
         onward = decision.action is Action.DIFFERENTIAL
-        for each, part in self.parts.items():
-            part.refresh_id = record.start_refresh(self.connections.aside, each, initiated_by=self.initiated_by)
+        for part in self.parts.values():
+            part.start()
         members = {stream.pgt_relid: self.ready[each] for each, stream in self.streams.items()}
         rounds = Fixpoint(
             self.connections.reader, members, Outside(sources.at, sources.gained, sources.changed), onward

@@ -39,6 +39,10 @@ class Evaluator(Protocol):
     def notes(self) -> tuple[str, ...]:
         """What the history should say of how it was done."""
 
+    @property
+    def server_ms(self) -> float | None:
+        """Of the server's CPU, what others than the refresh's own sessions have had for it; None if it is not known."""
+
     def drop_staging(self) -> None:
         """Removes what has landed outside of the transaction."""
 

@@ -56,6 +56,10 @@ class OnPostgres:
     def notes(self) -> tuple[str, ...]:
         return ()
 
+    @property
+    def server_ms(self) -> float | None:
+        return 0.0
+
     def drop_staging(self) -> None:
         """All lands inside of the transaction."""
 

@@ -28,6 +28,7 @@ from pgtrickle.spark.frames import Frames
 from pgtrickle.spark.java_errors import stopped_at
 from pgtrickle.spark.landing import to_staging
 from pgtrickle.spark.parallelism import fit, tasks_at_once
+from pgtrickle.spark.task_cpu import Spent
 from pgtrickle.spark.transport import read_sql
 from pgtrickle.spark.worker import Snapshot, arrow_schema
 
@@ -51,11 +52,14 @@ class OnSpark:
     _leaves: Leaves = field(init=False)
     _staging: list[str] = field(default_factory=list)
     _landings: int = 0
+    _spent_before: Spent = field(default_factory=Spent)
     _stopped: str | None = None
     """Why Spark could not evaluate what it was to: from then on PostgreSQL is asked."""
 
     def __post_init__(self) -> None:
         self._leaves = Leaves(self.connections, self.window)
+        if self.snapshot.server.spent is not None:
+            self._spent_before = self.snapshot.server.spent.value
         if not self.small:
             fit(self.session)
         self._frames = Frames(
@@ -71,6 +75,11 @@ class OnSpark:
     @property
     def notes(self) -> tuple[str, ...]:
         return () if self._stopped is None else (f"evaluated by PostgreSQL, not by Spark: {self._stopped}",)
+
+    @property
+    def server_ms(self) -> float | None:
+        spent = self.snapshot.server.spent
+        return None if spent is None else spent.value.since(self._spent_before)
 
     def land(self, flow: Flow, *, consolidate: bool = False) -> str:
         if not is_native(flow) or self._stopped is not None:
