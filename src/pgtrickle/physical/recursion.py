@@ -55,6 +55,8 @@ def obstacle(node: Recursive, changed: Collection[int]) -> str | None:
 
 def _mixes(tree: Operator, *, distinct: bool) -> Operator | None:
     """What makes a row of several rows of the working table, if anything does, or makes rows beside them."""
+    if sum(_reads(each) for each in tree.inputs) > 1:
+        return tree
     match tree:
         case WorkingTable():
             return None

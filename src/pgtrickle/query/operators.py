@@ -482,11 +482,16 @@ class Recursive(Stateful):
     def __post_init__(self) -> None:
         for each in (self.input, self.step, self.working):
             require(len(each.columns) == len(self.columns), "the terms of a recursion are equally wide")
-        require(sum(node == self.working for node in walk(self.step)) == 1, "a recursive term reads its rows once")
+        require(self.readings > 0, "a recursive term reads its rows")
 
     @property
     def distinct(self) -> bool:
         return self.working.distinct
+
+    @property
+    def readings(self) -> int:
+        """How often the term reads its rows: more than once where a correlated subquery is asked about them."""
+        return sum(node == self.working for node in walk(self.step))
 
 
 Joined = InnerJoin | LeftJoin | Match

@@ -166,16 +166,22 @@ def _sortable(column: Column) -> str:
 
 
 def _recursion(operator: Recursive, leaf: Leaf) -> str:
+    """PostgreSQL lets a term name its own rows once: a term that reads them more often names a WITH query of them."""
     name = quote(f"pgt_recursion_{operator.working.names[0]}")
+    often = operator.readings > 1
+    read = quote(f"pgt_round_{operator.working.names[0]}") if often else name
 
     def inner(node: Operator) -> str | None:
         if node != operator.working:
             return leaf(node)
         pairs = zip(operator.names, node.names, strict=True)
-        return f"{_list(f'{quote(given)} AS {quote(read)}' for given, read in pairs)} FROM {name}"
+        return f"{_list(f'{quote(given)} AS {quote(made)}' for given, made in pairs)} FROM {read}"
 
     union = "UNION" if operator.distinct else "UNION ALL"
-    terms = f"{_nested(operator.input, leaf)} {union} {_nested(operator.step, inner)}"
+    step = _nested(operator.step, inner)
+    if often:
+        step = f"(WITH {read} AS (SELECT * FROM {name}) SELECT * FROM {step} AS term)"
+    terms = f"{_nested(operator.input, leaf)} {union} {step}"
     columns = ", ".join(quote(each) for each in operator.names)
     return f"WITH RECURSIVE {name}({columns}) AS ({terms}) {_columns(operator)} FROM {name}"
 
