@@ -1,5 +1,5 @@
-"""What docs/operations.md and the Containerfile say of systemd, containers and Kubernetes, done as far as it goes without
-these: the unit is one that systemd takes; its command, the image's and its health check run; the probes are answered."""
+"""What docs/operations.md and the Containerfile say of systemd, containers and Kubernetes, as far as it goes without
+these: systemd takes the unit; its command, the image's and its health check run; the probes are answered."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
 
 
 def test_the_units_commands_run(database18: str, tmp_path: Path) -> None:
-    """As the unit says: by a service file, with a home of its own; HUP re-reads, TERM ends it in time and without error."""
+    """By a service file, with a home of its own; HUP has it read its settings again, TERM ends it in time."""
     (tmp_path / "pg_service.conf").write_text(
         "[shop]\n" + "".join(f"{key}={value}\n" for key, value in conninfo_to_dict(database18).items())
     )

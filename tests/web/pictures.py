@@ -1,6 +1,6 @@
-"""Takes the pictures of the dashboard that the documents have, and others to look at.
+"""Takes the pictures of the dashboard that the documents have, and others to look at: python -m tests.web.pictures DIR
 
-python -m tests.web.pictures DIR            # and copy dashboard.png and dashboard-phone.png to docs/images
+docs/images has dashboard.png of these, and phone-dark-order_totals.png as dashboard-phone.png.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import psycopg
 from psycopg.conninfo import make_conninfo
 
 from pgtrickle import embedded
@@ -20,7 +21,9 @@ from tests.service.serving import Served
 from tests.web.browser import Browser, Chromium, chromium
 
 TOKEN = "a-token-for-pictures"
-SETTINGS = {"postgres_rows": "100000", "web_token": TOKEN}
+SETTINGS = {"postgres_rows": "100000", "web_token": TOKEN, "auto_replica_identity": "on"}
+MOST = {1280: 2600, 1180: 1130, 375: 1600}
+"""How much of a page is in its picture, by its width."""
 SOURCES = (
     "CREATE TABLE customers (id int PRIMARY KEY, name text, region text)",
     "CREATE TABLE orders (id int PRIMARY KEY, customer int, amount numeric(10, 2), discount text)",
@@ -39,10 +42,10 @@ TABLES = (
             "SELECT c.region, sum(o.amount) AS total, count(*) AS n FROM orders o JOIN customers c ON c.id = o.customer"
             " GROUP BY c.region"
         ),
-        "2s",
+        "calculated",
         "AUTO",
     ),
-    ("best_region", "SELECT region, total FROM order_totals ORDER BY total DESC LIMIT 1", "calculated", "AUTO"),
+    ("best_region", "SELECT region, total FROM order_totals ORDER BY total DESC LIMIT 1", "2s", "AUTO"),
     (
         "customer_activity",
         "SELECT customer, count(*) AS visits, max(at) AS last FROM visits GROUP BY customer",
@@ -60,6 +63,7 @@ def fill(shop: Served) -> None:
     for name, query, schedule, mode in TABLES:
         shop.create(f"public.{name}", query, schedule=schedule, mode=mode)
     shop.ask("pause_stream_table('public.regions')")
+    shop.until(lambda: shop.one("SELECT bool_or(cdc_mode = 'WAL') FROM pgtrickle.pgt_change_tracking"), "WAL")
     for round_ in range(8):
         first = 10_000 + 40 * round_
         shop.run(
@@ -84,19 +88,20 @@ def enter(page: Browser, url: str) -> None:
 
 
 def whole(page: Browser, file: Path) -> None:
-    """The page in all its height."""
+    """The page, from above."""
     page.picture(file, captureBeyondViewport=True, clip=_size(page))
 
 
 def _size(page: Browser) -> dict[str, object]:
     width = page.run("document.documentElement.clientWidth")
-    return {"x": 0, "y": 0, "width": width, "height": page.run("document.documentElement.scrollHeight"), "scale": 1}
+    height = min(page.run("document.documentElement.scrollHeight"), MOST[width])
+    return {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
 
 
 def take(browser: Chromium, shop: Served, url: str, place: Path) -> None:
     links = "[...document.querySelectorAll('td.name a')].find(a => a.textContent === '{}').click()"
     for dark in (False, True):
-        for width, title in ((1280, "dashboard"), (375, "phone")):
+        for width, title in ((1280, "desktop"), (1180, "dashboard"), (375, "phone")):
             with browser.page() as page:
                 page.shape(width, 900, dark=dark)
                 enter(page, url)
@@ -148,10 +153,10 @@ def main(place: Path) -> None:
         server = embedded.start(data_dir=Path(home) / "postgres")
         try:
             empty(browser, server, place)
-            with (
-                fresh_database(server) as dsn,
-                running(make_conninfo(dsn), Path(home), "--web", f"127.0.0.1:{port}", **SETTINGS) as service,
-            ):
+            with psycopg.connect(server.dsn, autocommit=True) as conn:
+                conn.execute("CREATE DATABASE shop")
+            dsn = make_conninfo(server.dsn, dbname="shop")
+            with running(dsn, Path(home), "--web", f"127.0.0.1:{port}", **SETTINGS) as service:
                 service.await_event("lease_taken")
                 shop = Served(dsn, service)
                 fill(shop)

@@ -17,7 +17,7 @@ def package(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The archive to write; its name ends in .tar.gz.")],
     as_json: AsJson = False,
 ) -> None:
-    """Write what Spark's executors need to run tasks into one archive.
+    """Write what Spark's executors need into one archive.
 
     It fits executors that have the same version of Python on the same platform. Set PGTRICKLE_SPARK_ARCHIVE to it, and
     nothing has to be installed on the machines of a cluster. Write it again after each upgrade.

@@ -12,7 +12,9 @@ from pgtrickle.errors import Error, QueryError, ServerError, StateError, Unsuppo
 from pgtrickle.refresh.retry import of_lost_java
 from pgtrickle.spark.java_errors import in_one_line, text_of
 
-_CORRECT_OR_RETRY = "correct the data or the query, then refresh again; `pgtrickle history` has the failed ones"
+_CORRECT = "correct the data or the query, then refresh again"
+_SEE_HISTORY = "`pgtrickle history` has the refreshes that failed"
+_CORRECT_OR_RETRY = f"{_CORRECT}; {_SEE_HISTORY}"
 _NOT_FOUND = ("42883", "42P01", "42704")  # there is no such function, relation, or type
 _OF_CONSTRAINTS = ("23502", "23505", "23514", "23P01")  # NOT NULL, unique, check, exclusion
 _NO_SUCH_ROWS = (
@@ -108,5 +110,5 @@ def _refusal(said: str, state: str, hint: str | None) -> Error:
     if state in _OF_CONSTRAINTS:
         return StateError(f"a constraint refuses rows of the query: {said}", code="PT317", hint=_NO_SUCH_ROWS)
     if state.startswith(_DATA_EXCEPTION):
-        return ValueProblem(f"PostgreSQL refused: {said}", hint=f"{_CORRECT_OR_RETRY}, or refresh in full (--full)")
+        return ValueProblem(f"PostgreSQL refused: {said}", hint=f"{_CORRECT}, or refresh in full; {_SEE_HISTORY}")
     return StateError(f"PostgreSQL refused: {said}", code="PT340", hint=hint or _CORRECT_OR_RETRY)

@@ -127,7 +127,7 @@ function trouble(problem, then) {
   place.hidden = !problem;
   if (!problem) return place.replaceChildren();
   const code = problem.code ? `${problem.code}: ` : "";
-  place.replaceChildren(`✖ ${code}${problem.message}`, ...[problem.hint, then].filter(Boolean).map((text) => h("small", {}, text)));
+  place.replaceChildren(`✖ ${code}${problem.message}`, ...[problem.hint, then].filter(Boolean).map((text) => h("small", {}, told(text))));
 }
 
 function say(text) {
@@ -162,8 +162,8 @@ async function look() {
     }
     const gone = error instanceof TypeError || error.name === "TimeoutError";
     trouble({ message: gone ? "The service does not answer." : error.message, code: error.code, hint: error.hint },
-      gone ? "Is `pgtrickle run` still there? This page tries again." : "This page tries again.");
-    if (!gone) service(null);
+      `${gone ? "Is `pgtrickle run` still there? " : ""}${last ? `What is shown is as of ${zoned(last.at)}. ` : ""}This page tries again.`);
+    service(null);
   }
   if (mine === turn) timer = setTimeout(look, document.hidden ? 5 * EVERY : EVERY);
 }
@@ -246,7 +246,9 @@ function tiles(data) {
   const oldest = scheduled.sort((a, b) => b.staleness_s - a.staleness_s)[0];
   const waiting = Object.values(data.waiting).reduce((sum, each) => sum + each, 0);
   const ms = data.tables.flatMap((each) => each.times?.ms || []).filter((each) => each !== null).sort((a, b) => a - b);
-  const wal = data.captured.filter((each) => each.cdc_mode === "WAL").length;
+  const stored = new Set(data.tables.map((each) => each.pgt_relid));
+  const captured = data.captured.filter((each) => !stored.has(each.source_relid)); // as below: stream tables never are
+  const wal = captured.filter((each) => each.cdc_mode === "WAL").length;
   const states = Object.keys(WORDS).filter((name) => count[name]).map((name) => `${count[name]} ${WORDS[name]}`);
   const tile = (value, ...words) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, ...words));
   return h("div", { class: "tiles" },
@@ -255,7 +257,7 @@ function tiles(data) {
     tile(ms.length ? millis(ms[Math.floor(ms.length / 2)]) : "–", "median refresh"),
     tile(number(waiting), "changes in buffers"),
     tile(data.slot ? size(data.slot.lag_bytes) : "–", data.slot ? `slot lag, decoder ${data.slot.decoder_status.toLowerCase()}` : "no slot: captured by triggers"),
-    tile(`${wal} / ${data.captured.length}`, "sources captured from the WAL"));
+    tile(`${wal} / ${captured.length}`, "sources captured from the WAL"));
 }
 
 function urgent(data) {
@@ -394,7 +396,7 @@ function sources(data) {
   for (const edge of data.edges) if (!captured.has(edge.source_relid) && edge.source_type !== "STREAM_TABLE") others.set(edge.source_relid, edge);
   const stored = new Set(data.tables.map((each) => each.pgt_relid));
   const types = new Map(data.edges.map((edge) => [edge.source_relid, edge.source_type]));
-  const hint = (each) => each.hint && !COMPARED.includes(types.get(each.source_relid)) && h("div", { class: "hint" }, told(each.hint));
+  const hint = (each) => each.hint && !COMPARED.includes(types.get(each.source_relid)) && h("div", { class: "hint" }, told(each.hint.replace(/ALTER [^;]*;/g, "`$&`")));
   const rows = data.captured.filter((each) => !stored.has(each.source_relid)).map((each) => h("tr", {},
     cell("source", { class: "name" }, named(each.source_table)),
     cell("captured by", {}, capture(each, types.get(each.source_relid)),
@@ -408,7 +410,7 @@ function sources(data) {
       cell("why", { class: "why" }, "its readers are computed in full")));
   }
   return h("section", { class: "card" }, h("div", { class: "scroll", "data-key": "sources" }, h("table", { class: "cards" }, h("caption", {}, "Sources"),
-    heads(["source", "captured by", ">slot lag", ">changes waiting", "why so"]), h("tbody", {}, rows))),
+    heads(["source", "captured by", ">slot lag", ">changes waiting", "why not from the WAL"]), h("tbody", {}, rows))),
     data.captured.some((each) => stored.has(each.source_relid)) && h("p", { class: "small quiet" }, "Stream tables that others read are captured by triggers, always."));
 }
 
