@@ -45,6 +45,7 @@ REVIEWED = {
     ("capture/triggers.py", "sql.SQL('' if pairs else _TOO_LARGE).format"): _OURS,
     ("capture/idle_windows.py", "conn.execute"): _OURS,
     ("capture/sink.py", "WIDTH.format"): _OURS,
+    ("capture/source.py", "cursor.execute"): _OURS,
     ("capture/sink.py", "sql.SQL(_STATE).format"): _OURS,
     ("db.py", "OWN_PATH.replace"): _OURS,
     ("query/analyse/fingerprint.py", "cursor.execute"): _OURS,

@@ -596,7 +596,7 @@ function costs(found) {
     real.length > 0 && [h("h3", {}, "What the last ones really cost"), h("table", { class: "tight" }, heads(["action", ">changes", ">expected", ">took", ">server CPU"]), h("tbody", {}, real.map((each) => h("tr", {},
       h("td", {}, each.way || each.action), h("td", { class: "num" }, each.action === "DIFFERENTIAL" ? number(each.changes_read) : "–"),
       h("td", { class: "num" }, each.expected?.[each.way] === undefined ? "–" : millis(each.expected[each.way])), h("td", { class: "num" }, millis(each.took_ms ?? each.duration_ms)),
-      h("td", { class: "num", title: "that PostgreSQL spent on it, without parallel workers" }, each.server_cpu_ms === null ? "–" : millis(each.server_cpu_ms)))))))],
+      h("td", { class: "num", title: "that PostgreSQL spent on it, without parallel workers" }, each.server_cpu_ms === null ? "–" : millis(each.server_cpu_ms))))))],
     phases.length > 0 && [h("h3", {}, `Where the time went (${table.last_at ? time(done.finished_at) : ""})`),
       h("table", { class: "tight" }, h("tbody", {}, phases.map(([name, ms]) => h("tr", {}, h("td", {}, name === "spark" ? "evaluate" : name.replaceAll("_", " ")), h("td", { class: "num" }, millis(ms)),
         h("td", {}, s("svg", { width: 100, height: 10, "aria-hidden": "true" }, s("rect", { class: "bar", y: 1, width: Math.max((100 * ms) / total, 1), height: 8, rx: 2 })))))))]);
