@@ -576,7 +576,7 @@ function stalenessChart(history, table, at) {
     table.period_s && s("line", { class: "goal", x1: left, x2: wide - right, y1: y(table.period_s), y2: y(table.period_s) }),
     s("text", { class: "quiet", x: left, y: tall - 6 }, time(first * 1000)), s("text", { class: "quiet", x: wide - right, y: tall - 6, "text-anchor": "end" }, "now")] : [];
   return chart("Staleness", most, scale, points.length ? `Age of the data, now ${span(table.staleness_s)}, at most ${span(most)}` : "No data yet",
-    [h("span", { class: "key" }, "how old the data was; dashed: the schedule")], parts);
+    [h("span", { class: "key" }, `how old the data was${table.period_s ? "; dashed: the schedule" : ""}`)], parts);
 }
 
 function costs(found) {
