@@ -7,7 +7,8 @@ node, columns that a join merged taken apart. A constant is a key by its referen
 So is a subquery that reads no column of the query, and from PostgreSQL 18 on whatever reads columns of queries further
 out alone: within an expression it is asked anew, and not NULL in a set that leaves it out.
 What is not definite is left to PostgreSQL: two keys that are the same expression; an expression of constants, which the
-planner may have made a constant of, within another one; an order by a constant, which it may leave out.
+planner may have made a constant of, within another one; an order by a constant, which it may leave out, before 18 also
+of DISTINCT.
 """
 
 from __future__ import annotations
@@ -70,8 +71,11 @@ class _Reader:
         order = self._sorted("sortClause")
         on = self._sorted("distinctClause") if self._query.fields.get("hasDistinctOn") == "true" else ()
         keys = tuple(self._numbers[ref] for ref in self._written)
-        fixed = self._fixed if self._group else self._fixed | self._asked
-        definite = self._definite and not any(above.key in fixed for above in (*order, *on))
+        sorted_by = {above.key for above in (*order, *on)} & self._fixed
+        if not self._group:  # before 18 DISTINCT, too, takes a key of no row for a constant
+            unlike = (above.key for above in (*order, *self._sorted("distinctClause")))
+            sorted_by |= (self._fixed | self._asked).intersection(unlike)
+        definite = self._definite and not sorted_by
         return Grouped(keys, self._constants, selected, kept, order, on, names, definite, self._group > 0)
 
     def _is_asked(self, key: Node) -> bool:
