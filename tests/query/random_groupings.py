@@ -16,7 +16,18 @@ INSERT INTO u VALUES (1, 'x', 1, 1), (2, 'y', 2, 2), (2, 'y', 2, 7), (NULL, 'z',
   (5, 'k', 5, 5);
 """
 
-ANY = ("1", "'k'", "'k'::text", "NULL::int", "true", "(SELECT max(v) FROM u)", "1 + 1", "2::bigint")
+ANY = (
+    "1",
+    "'k'",
+    "'k'::text",
+    "NULL::int",
+    "true",
+    "(SELECT max(v) FROM u)",
+    "1 + 1",
+    "2::bigint",
+    "(SELECT max(v) FROM u)",
+    "(SELECT count(*) = 0 FROM u)",
+)
 ONE = ("a", "b", "n", "v", "a + 1", "a + 1 + 1", "a + 2", "a + v", "v + a", "a::bigint", "abs(a)", "int8abs(a)",
        "b || 'k'", "b::varchar", "b::text", "upper(b)", "a = v", "CASE WHEN a > 1 THEN a END", "coalesce(a, v)",
        "coalesce(a, n)", "n::int", "a IS NULL", "a + 1 = v",

@@ -91,6 +91,17 @@ SELECT a IN (SELECT a FROM u) AS i, v > ALL (SELECT v FROM u) AS g, count(*)
 
 SELECT (a, v) IN (SELECT a, v FROM u) AS i, ARRAY(SELECT v FROM u WHERE u.a = t.a ORDER BY v) AS l
   FROM t GROUP BY ROLLUP (1, 2)
+
+SELECT a, (SELECT max(v) FROM u) + 1 AS x, (SELECT max(v) FROM u) AS y, (SELECT max(v) FROM u) AS z, count(*)
+  FROM t GROUP BY ROLLUP (a, (SELECT max(v) FROM u))
+
+SELECT a, count(*) FROM t GROUP BY ROLLUP (a, (SELECT max(v) FROM u)) HAVING (SELECT max(v) FROM u) IS NOT NULL
+
+SELECT a, count(*) FROM t GROUP BY CUBE (a, EXISTS (SELECT FROM u)) HAVING EXISTS (SELECT FROM u)
+
+SELECT a, coalesce((SELECT max(v) FROM u) + a, -1) AS x, count(*) FROM t GROUP BY CUBE (a, (SELECT max(v) FROM u))
+
+SELECT a, (5 IN (SELECT a FROM u)) IS NULL AS x, count(*) FROM t GROUP BY GROUPING SETS (a, (5 IN (SELECT a FROM u)))
 """
 
 
@@ -121,6 +132,8 @@ SELECT NOT (EXISTS (SELECT FROM u WHERE u.a = t.a)) AS e, a
 
 SELECT a, rank() OVER (PARTITION BY (SELECT max(v) FROM u WHERE u.a = t.a) IS NULL ORDER BY count(*)) AS r FROM t
   GROUP BY GROUPING SETS (a, (SELECT max(v) FROM u WHERE u.a = t.a))
+
+SELECT a, count(*) FROM t GROUP BY ROLLUP (a, (SELECT max(v) FROM u)) ORDER BY (SELECT max(v) FROM u) DESC, a LIMIT 3
 """
 
 
@@ -144,6 +157,8 @@ SELECT upper(b) AS x, upper(b) AS y, count(*) FROM t GROUP BY GROUPING SETS (1, 
 SELECT a, coalesce(1 + 1) AS two, count(*) FROM t GROUP BY GROUPING SETS (1 + 1, a)
 
 SELECT 1 AS x, a, count(*) FROM t GROUP BY CUBE (1, 2) ORDER BY 1, 2 LIMIT 2
+
+SELECT a, rank() OVER (ORDER BY (SELECT max(v) FROM u), a) AS x FROM t GROUP BY CUBE (a, (SELECT max(v) FROM u))
 """
 
 

@@ -63,12 +63,23 @@ NO_EXTREMES = frozenset({"truth", "json", "uuid"})
 @dataclass(frozen=True)
 class TableDefinition:
     """A table: columns `i`, `g` (int), `n` (numeric, or one with digits), `s` (text), and one of each other kind; keyed
-    or not, indexed or not."""
+    or not, indexed or not; with an heir or not."""
 
     name: str
     keyed: bool
     indexed: bool
     numeric: str = "numeric"
+    inherited: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The table, and its heir."""
+        return (self.name, f"{self.name}_heir") if self.inherited else (self.name,)
+
+    @property
+    def read_as(self) -> tuple[str, ...]:
+        """What a query may read of it."""
+        return (self.name, f"ONLY {self.name}", *self.names[1:]) if self.inherited else (self.name,)
 
     @property
     def ddl(self) -> str:
@@ -77,7 +88,8 @@ class TableDefinition:
         identity = f"; ALTER TABLE {self.name} REPLICA IDENTITY FULL"  # so that it may be captured from the WAL
         types = {name: TYPES.get(kind, kind) for name, kind in COLUMNS.items()} | {"n": self.numeric}
         columns = ", ".join(f"{name} {type_}" for name, type_ in types.items())
-        return f"CREATE TABLE {self.name} ({key}{columns}){index}{identity}"
+        heirs = "".join(f"; CREATE TABLE {heir} () INHERITS ({self.name})" for heir in self.names[1:])
+        return f"CREATE TABLE {self.name} ({key}{columns}){index}{identity}{heirs}"
 
 
 OTHERS = {f"x{place}": kind for place, kind in enumerate(list(VALUES)[3:])}
@@ -94,9 +106,19 @@ class Relation:
 
 
 @st.composite
-def schemas(draw: st.DrawFn, numeric: str = "numeric") -> list[TableDefinition]:
-    count = draw(st.integers(2, 4))
-    return [TableDefinition(f"t{number}", draw(st.booleans()), draw(st.booleans()), numeric) for number in range(count)]
+def schemas(draw: st.DrawFn, numeric: str = "numeric", *, heirs: bool = False) -> list[TableDefinition]:
+    """A table that others inherit has no key: an heir would not make its values."""
+    tables = []
+    for number in range(draw(st.integers(2, 4))):
+        keyed, indexed = draw(st.booleans()), draw(st.booleans())
+        inherited = heirs and not keyed and draw(st.booleans())
+        tables.append(TableDefinition(f"t{number}", keyed, indexed, numeric, inherited))
+    return tables
+
+
+def _any_of(tables: list[TableDefinition]) -> st.SearchStrategy[str]:
+    """A table as a query reads it."""
+    return st.sampled_from(tables).flatmap(lambda table: st.sampled_from(table.read_as))
 
 
 @st.composite
@@ -106,15 +128,18 @@ def rows(draw: st.DrawFn) -> str:
 
 @st.composite
 def statements(draw: st.DrawFn, tables: list[TableDefinition]) -> str:
-    table = draw(st.sampled_from(tables)).name
+    source = draw(st.sampled_from(tables))
+    table = draw(st.sampled_from(source.names))
     kind = draw(st.sampled_from(("insert", "insert", "insert", "update", "delete", "copy rows")))
     if kind == "insert":
         values = ", ".join(draw(st.lists(rows(), min_size=1, max_size=4)))
         return f"INSERT INTO {table} ({LISTED}) VALUES {values}"
     if kind == "copy rows":
         chosen = draw(conditions(_row("", COLUMNS)))
-        return f"INSERT INTO {table} ({LISTED}) SELECT {LISTED} FROM {table} WHERE {chosen}"
+        copied = draw(st.sampled_from(source.read_as))
+        return f"INSERT INTO {table} ({LISTED}) SELECT {LISTED} FROM {copied} WHERE {chosen}"
     condition = draw(conditions(_row("", COLUMNS)))
+    table = draw(st.sampled_from(source.read_as))
     if kind == "delete":
         return f"DELETE FROM {table} WHERE {condition}"
     column = draw(st.sampled_from(list(COLUMNS)))
@@ -245,7 +270,7 @@ def _wheres(draw: st.DrawFn, tables: list[TableDefinition], columns: dict[str, s
 def _asks(draw: st.DrawFn, tables: list[TableDefinition], columns: dict[str, str], depth: int) -> str:
     """EXISTS, IN, ANY, ALL or a comparison with a scalar subquery; correlated or not."""
     alias = f"q{depth}"
-    source = f"{draw(st.sampled_from(tables)).name} {alias}"
+    source = f"{draw(_any_of(tables))} {alias}"
     inside = _row(alias, COLUMNS)
     alike = [(a, b) for a in columns for b in inside if columns[a].replace("big", "int") == inside[b]]
     correlated = draw(st.booleans())
@@ -282,7 +307,7 @@ def _from(draw: st.DrawFn, tables: list[TableDefinition], depth: int) -> tuple[s
         elif draw(st.integers(0, 7)) == 0:
             relation = Relation(f"{CONSTANT} {alias}(i, s)", _row(alias, {"i": "int", "s": "text"}))
         else:
-            relation = Relation(f"{draw(st.sampled_from(tables)).name} {alias}", _row(alias, COLUMNS))
+            relation = Relation(f"{draw(_any_of(tables))} {alias}", _row(alias, COLUMNS))
         if text:
             text += f" {draw(_joins(tables, columns, relation))}"
         else:
@@ -319,7 +344,7 @@ def _laterals(draw: st.DrawFn, tables: list[TableDefinition], alias: str, column
     inside = _row("q", COLUMNS)
     alike = [(a, b) for a in columns for b in inside if columns[a] == inside[b]]
     a, b = draw(st.sampled_from(alike)) if alike else ("1", "1")
-    rows = f"FROM {draw(st.sampled_from(tables)).name} q WHERE {b} {draw(st.sampled_from(('=', '=', '<', '<>')))} {a}"
+    rows = f"FROM {draw(_any_of(tables))} q WHERE {b} {draw(st.sampled_from(('=', '=', '<', '<>')))} {a}"
     forms = {
         "rows": (f"SELECT q.i, q.s {rows}", {"i": "int", "s": "text"}),
         "first": (f"SELECT q.i, q.s {rows} ORDER BY q.i DESC, q.s LIMIT 2", {"i": "int", "s": "text"}),
@@ -418,7 +443,7 @@ def _select(
         kinds[f"o{len(kinds)}"] = "text"
     texts = [name for name, kind in columns.items() if kind == "text"]
     if texts and draw(st.integers(0, 7)) == 0:
-        inside = f"{draw(st.sampled_from(tables)).name} q WHERE q.s {draw(st.sampled_from(('=', '<')))} {texts[0]}"
+        inside = f"{draw(_any_of(tables))} q WHERE q.s {draw(st.sampled_from(('=', '<')))} {texts[0]}"
         outputs.append(f"array_to_string(ARRAY(SELECT q.s FROM {inside} ORDER BY q.s), '+') AS o{len(outputs)}")
         kinds[f"o{len(kinds)}"] = "text"
     if draw(st.integers(0, 4)) == 0:
@@ -479,7 +504,7 @@ def _recursions(draw: st.DrawFn, tables: list[TableDefinition], depth: int) -> R
     name, begun = f"r{depth}", draw(_queries(tables, depth - 1))
     numbers = [column for column, kind in begun.columns.items() if kind == "int"] or ["1"]
     first = f"SELECT {draw(st.sampled_from(numbers))}, 0 FROM ({begun.sql}) b"
-    source, columns = f"{draw(st.sampled_from(tables)).name} e", _row("e", COLUMNS)
+    source, columns = f"{draw(_any_of(tables))} e", _row("e", COLUMNS)
     there, on = draw(st.sampled_from((("e.g", "e.i"), ("e.i", "e.g"), ("e.i", "e.i"))))
     reached = f"FROM {name} JOIN {source} ON {on} = {name}.o0"
     extra = f" AND {draw(conditions(columns))}" if draw(st.booleans()) else ""

@@ -236,13 +236,16 @@ def test_a_copy_has_the_rows_of_heirs_apart(world: World, mode: str) -> None:
         "SELECT o.id, k.region, (SELECT count(*) FROM kept a WHERE a.id = o.id) AS n"
         " FROM orders o LEFT JOIN ONLY kept k ON k.id = o.id"
     )
-    world.create("told", query, mode=mode)
+    world.trickle.create_stream_table("told", query, refresh_mode=mode)
+    told = world.trickle.status("told")[0].pgt_id
     world.run("UPDATE orders SET amount = amount - 3 WHERE id > 3", "UPDATE heir SET id = 7 WHERE id = 5")
     with tick(world.dsn) as at:
-        members = {world.ids[name]: GroupMember("SCHEDULER", "to see it") for name in ("kept", "told")}
+        members = {each: GroupMember("SCHEDULER", "to see it") for each in (world.ids["kept"], told)}
         results = refresh_group(world.refresher, members, at)
     assert {each.action for each in results.values()} == {"FULL"}
     assert differing(world.conn, "told", query) == []
+    world.trickle.drop_stream_table("told")
+    world.run("DROP TABLE heir")
 
 
 def test_a_whole_query_that_copies_cannot_stand_in_for_is_left_with_its_group(world: World) -> None:

@@ -86,12 +86,14 @@ class Told:
 def stories(draw: st.DrawFn, *, in_time: bool = False, by_spark: bool = False) -> Story:
     """Tables with rows, queries over them, and windows of statements. `by_spark`: numerics have the digits of a type,
     as Spark's own have."""
-    tables = draw(schemas("numeric(30,3)") if by_spark else schemas())
+    tables = draw(schemas("numeric(30,3)" if by_spark else "numeric", heirs=True))
     query = queries_in_time(tables) if in_time else queries(tables, timed=True)
     asked = draw(st.lists(query, min_size=2, max_size=3, unique=True))
     changes = statements(tables)
-    moves = st.sampled_from([MOVE + table.name for table in tables])
-    steps = changes if in_time else st.one_of(changes, changes, changes, moves)
+    movable = [MOVE + table.name for table in tables if not table.inherited]
+    steps = (
+        changes if in_time else st.one_of(changes, changes, changes, *([st.sampled_from(movable)] if movable else []))
+    )
     taken = [way for way in Way if not (in_time and not way.on_postgres) and not (by_spark and way.on_postgres)]
     ways = st.sampled_from([None, *taken])
     window = st.tuples(st.sampled_from(PASSES), st.lists(steps, min_size=0 if in_time else 1, max_size=6), ways)
@@ -139,7 +141,7 @@ def play(story: Story, playground: str, spark: SparkSession | None) -> None:
             for position, query in enumerate(asked):
                 told.create(f"s{position}", query)
             try:
-                _copy(connection, [table.name for table in tables], len(asked))
+                _copy(connection, tables, len(asked))
                 for minutes, window, way in windows:
                     told.at += timedelta(minutes=minutes)
                     trickle._refresher.way = way
@@ -161,16 +163,18 @@ def play(story: Story, playground: str, spark: SparkSession | None) -> None:
         connection.execute(f"DROP SCHEMA {schema} CASCADE")
 
 
-def _copy(connection: db.Connection, tables: list[str], streams: int) -> None:
+def _copy(connection: db.Connection, tables: list[TableDefinition], streams: int) -> None:
     """Keeps what the tables and the stream tables hold before the windows."""
-    for name in [*tables, *(f"s{position}" for position in range(streams))]:
-        connection.execute(f"CREATE TABLE {name}_before AS TABLE {name}")
+    kept = [name for table in tables for name in table.names]
+    for name in [*kept, *(f"s{position}" for position in range(streams))]:
+        connection.execute(f"CREATE TABLE {name}_before AS SELECT * FROM ONLY {name}")
 
 
 def _undo(connection: db.Connection, tables: list[TableDefinition]) -> None:
     for table in tables:
         connection.execute(f"DELETE FROM {table.name}")
-        connection.execute(f"INSERT INTO {table.name} ({LISTED}) SELECT {LISTED} FROM {table.name}_before")
+        for name in table.names:
+            connection.execute(f"INSERT INTO {name} ({LISTED}) SELECT {LISTED} FROM {name}_before")
 
 
 @pytest.fixture(scope="module", params=[18, 16], ids=["pg18", "pg16"])

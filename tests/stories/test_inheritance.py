@@ -116,14 +116,6 @@ def test_an_heir_that_was_there_between_two_refreshes(told: Story) -> None:
     told.check("totals", "REINITIALIZE")
 
 
-def test_only_of_a_table_that_others_inherit_is_computed_in_full(told: Story) -> None:
-    family(told)
-    told.create("only_top", "SELECT id, v FROM ONLY top", "AUTO")
-    assert "PT237" in str(told.stream("only_top").mode_reason)
-    told.run("UPDATE top SET v = 0 WHERE id = 1")
-    told.check("only_top", "FULL")
-
-
 def test_a_partitioned_table_below_another(told: Story) -> None:
     """A statement on the table above fires none of the triggers of the one below."""
     told.run(

@@ -10,7 +10,7 @@ import psycopg
 from psycopg.rows import class_row
 
 from pgtrickle.errors import StateError, Unsupported
-from pgtrickle.model import FIRST_USER_OID, TABLEOID, Table
+from pgtrickle.model import FIRST_USER_OID, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ SELECT a.attnum AS number, a.attname AS name, a.atttypid AS type_oid, a.atttypmo
        (SELECT {WIDTH.format(length="t.typlen", storage="t.typstorage")} FROM pg_type AS t WHERE t.oid = a.atttypid)
        AS width
 FROM pg_attribute AS a LEFT JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
-WHERE a.attrelid = %s AND (a.attnum > 0 OR a.attname = '{TABLEOID}') AND NOT a.attisdropped
+WHERE a.attrelid = %s AND (a.attnum > 0 OR a.attname = 'tableoid') AND NOT a.attisdropped
 ORDER BY a.attnum
 """
 

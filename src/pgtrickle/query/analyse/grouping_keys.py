@@ -4,8 +4,11 @@
 An expression of the select list, HAVING or ORDER BY is a key where PostgreSQL's own tree says so: by its sort-group
 reference; by being a column of the groups (from PostgreSQL 18 on); or, before that, by being equal to a key, node by
 node, columns that a join merged taken apart. A constant is a key by its reference only: `1` in `1 + a` is no key.
+So is a subquery that reads no column of the query, and from PostgreSQL 18 on whatever reads columns of queries further
+out alone: within an expression it is asked anew, and not NULL in a set that leaves it out.
 What is not definite is left to PostgreSQL: two keys that are the same expression; an expression of constants, which the
-planner may have made a constant of, within another one; an order by a constant, which it may leave out.
+planner may have made a constant of, within another one; an order by a constant, which it may leave out, before 18 also
+of DISTINCT.
 """
 
 from __future__ import annotations
@@ -53,7 +56,9 @@ class _Reader:
         keys = dict(zip(listed, given, strict=True))
         self._columns = [self._numbers[ref] for ref in listed]
         self._fixed = frozenset(self._numbers[ref] for ref, key in keys.items() if _is_fixed(key))
-        self._constants = frozenset(self._numbers[ref] for ref, key in keys.items() if key and key.kind == "CONST")
+        self._asked = frozenset(self._numbers[ref] for ref, key in keys.items() if key and self._is_asked(key))
+        constants = (self._numbers[ref] for ref, key in keys.items() if key and key.kind == "CONST")
+        self._constants = self._asked.union(constants)
         self._equal = {self._image(key): self._numbers[ref] for ref, key in keys.items() if key is not None}
         self._definite = len(self._equal) == len(listed)
 
@@ -66,8 +71,20 @@ class _Reader:
         order = self._sorted("sortClause")
         on = self._sorted("distinctClause") if self._query.fields.get("hasDistinctOn") == "true" else ()
         keys = tuple(self._numbers[ref] for ref in self._written)
-        definite = self._definite and not any(above.key in self._fixed for above in (*order, *on))
+        sorted_by = {above.key for above in (*order, *on)} & self._fixed
+        if not self._group:  # before 18 DISTINCT, too, takes a key of no row for a constant
+            unlike = (above.key for above in (*order, *self._sorted("distinctClause")))
+            sorted_by |= (self._fixed | self._asked).intersection(unlike)
+        definite = self._definite and not sorted_by
         return Grouped(keys, self._constants, selected, kept, order, on, names, definite, self._group > 0)
+
+    def _is_asked(self, key: Node) -> bool:
+        """Whether it has the value of a parameter where it is not named as the key."""
+        levels = set(_levels(key))
+        if 0 in levels:
+            return False
+        asks = any(node.kind == "SUBLINK" for node in node_text.walk(key))
+        return asks or bool(levels) if self._group else asks and not levels
 
     def _sorted(self, clause: str) -> tuple[Above, ...]:
         entries = {entry.number("ressortgroupref"): entry for entry in self._entries}
@@ -147,6 +164,19 @@ class _Reader:
 def _is_fixed(key: Node | None) -> bool:
     """Whether it reads nothing."""
     return key is not None and not any(node.kind in ("VAR", "SUBLINK") for node in node_text.walk(key))
+
+
+def _levels(value: Value, depth: int = 0) -> Iterator[int]:
+    """How far out the queries are whose columns an expression reads: 0 is that which it stands in."""
+    if isinstance(value, tuple):
+        for part in value:
+            yield from _levels(part, depth)
+    if not isinstance(value, Node):
+        return
+    if value.kind == "VAR" and value.number("varlevelsup") >= depth:
+        yield value.number("varlevelsup") - depth
+    for part in value.fields.values():
+        yield from _levels(part, depth + (value.kind == "QUERY"))
 
 
 def _written(sets: list[Node]) -> Iterator[int]:

@@ -91,10 +91,11 @@ class _Builder:
         except grouping_sets.UnknownKeyError as what:
             raise self._context.refuse(gaps.GROUPING_KEYS, str(what), "grouping sets", "rollup", "cube") from what
         parsed = as_union(sublinks.spelled_out(whole_rows.spelled_out(written, self._relations.columns_of)))
+        understood = self._context.calls.are(body.aggregates, parsed)
         parsed = inherited_order.spelled_out(parsed, self._context.calls)
         rows = self.query(inlined(parsed), {})
-        # Checked last: a refusal of the query's shape says more than this.
-        if not self._context.calls.are(body.aggregates, parsed):
+        # Said last: a refusal of the query's shape says more than this.
+        if not understood:
             raise self._context.refuse(gaps.UNFAITHFUL, "an aggregate call was not understood")
         return rows
 

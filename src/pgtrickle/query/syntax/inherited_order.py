@@ -1,11 +1,15 @@
-"""The ORDER BY of a subquery, put into the aggregate calls that take its rows. Pure; a part of `builder/build.py`.
+"""The ORDER BY of a subquery, put where its rows are taken: into aggregate calls, or beside a LIMIT. Pure; a part of
+`builder/build.py`.
 
     SELECT json_agg(q.a) FROM (SELECT t.a FROM t ORDER BY t.b DESC) q
     SELECT json_agg(q.a ORDER BY q.pgt_order_1 DESC) FROM (SELECT t.a, t.b AS pgt_order_1 FROM t ORDER BY t.b DESC) q
 
+    SELECT q.a FROM (SELECT t.a FROM t ORDER BY t.a) q LIMIT 3
+    SELECT q.a FROM (SELECT t.a FROM t ORDER BY t.a) q ORDER BY q.a LIMIT 3
+
 PostgreSQL hands the rows of a subquery that is all of a FROM to the aggregates in the subquery's order, unless it has
 a reason to sort them itself: GROUP BY, or a call beside them with ORDER BY or DISTINCT. What depends on the order then,
-or in another way, is refused (PT238).
+or in another way, is refused (PT238). It takes the first rows in that order too, if nothing else sorts or repeats them.
 """
 
 from __future__ import annotations
@@ -27,12 +31,24 @@ def spelled_out(query: exp.Expr, calls: Calls) -> exp.Expr:
     for select in list(query.find_all(exp.Select)):
         found = _ordered(select)
         taking = [] if found is None else list(_taking(select, calls))
-        if found is not None and taking:
+        limited = _is_limited(select, calls)
+        if found is not None and (taking or limited):
             alias, labels, inner = found
             order = [_outside(part, alias, labels, inner) for part in inner.args["order"].expressions]
             for call in taking:
                 _order(call, order)
+            if limited:
+                select.set("order", exp.Order(expressions=order))
     return query
+
+
+def _is_limited(select: exp.Select, calls: Calls) -> bool:
+    """Whether the first rows are taken as they come."""
+    args = select.args
+    if (args.get("limit") or args.get("offset")) is None or select.find(exp.Window) is not None:
+        return False
+    sorts = any(args.get(clause) for clause in ("order", "distinct", "group", "having"))
+    return not sorts and not calls.groups(select) and not calls.any_set(select.expressions)
 
 
 def _ordered(select: exp.Select) -> tuple[str, list[str], exp.Select] | None:
@@ -92,7 +108,7 @@ def _may_be_ordered(core: exp.Expr) -> bool:
 def _outside(part: exp.Ordered, alias: str, labels: list[str], inner: exp.Select) -> exp.Ordered:
     """A part of the subquery's order, as the query around it calls what is ordered by."""
     for place, output in enumerate(inner.expressions):
-        if output.unalias() == part.this:
+        if output.unalias().unnest() == part.this.unnest():
             name = labels[place] if place < len(labels) else output.output_name
             break
     else:

@@ -74,6 +74,7 @@ class _Marker:
         self._grouped = grouped
         self._calls = calls
         self._texts: dict[str, set[int]] = {}
+        self._asked: set[str] = set()  # keys that are none within an expression
 
     def mark(self) -> None:
         select, grouped = self._select, self._grouped
@@ -81,6 +82,8 @@ class _Marker:
             _set(key, number)
             if number not in grouped.constants:
                 self._texts.setdefault(_text(key), set()).add(number)
+            elif key.find(exp.Query, exp.Column) is not None:
+                self._asked.add(_text(key))
         ordered = sorted_by(select)
         for part, above in zip(
             [*(part.unalias() for part in select.expressions), *ordered],
@@ -111,6 +114,8 @@ class _Marker:
 
     def _order(self, part: exp.Expr) -> None:
         """Marks the keys in what a window is partitioned or ordered by, which is not in PostgreSQL's expression."""
+        if any(_text(node) in self._asked for node in self._own(part)):
+            raise UnknownKeyError("a window in it may be by a subquery that is a key, or ask it anew")
         named = [key for node in self._own(part) if grouping_sets.is_grouping(node) for key in node.expressions]
         for node in (*self._keys_in(part), *named):
             numbers = self._texts.get(_text(node), set())
