@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pgtrickle.model import BIGINT, Column, PgType, quote
-from pgtrickle.postgres.call_state import NEVER, Contribution, not_finite
+from pgtrickle.postgres.call_state import ALWAYS, NEVER, Contribution, not_finite
 from pgtrickle.postgres.call_states import built_in, call_states
 from pgtrickle.postgres.wire import WEIGHT, receive
 from pgtrickle.query.looks import keys_with_looks, looks_of, shown, shown_keys
@@ -68,6 +68,11 @@ def is_additive(aggregate: Aggregate) -> bool:
 def may_recompute(aggregate: Aggregate) -> bool:
     """Whether some delta asks for groups to be recomputed."""
     return bool(keys_with_looks(aggregate)) or any(state.recompute != NEVER for state in call_states(aggregate))
+
+
+def must_recompute(aggregate: Aggregate) -> bool:
+    """Whether every delta does."""
+    return any(state.recompute == ALWAYS for state in call_states(aggregate))
 
 
 def hash_keys(keys: tuple[str, ...], hashable: frozenset[str], alias: str = "") -> str:

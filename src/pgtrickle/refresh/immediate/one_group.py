@@ -48,7 +48,8 @@ class OneGroup:
 
 
 def of_plan(prepared: Prepared, physical: Physical, names: PartNames) -> OneGroup | None:
-    """None if the plan does more, or if rows of the result are not each that of one group."""
+    """None if the plan does more, if rows of the result are not each that of one group, or if groups are always
+    computed again."""
     if len(physical.stages) != 2 or not shows_its_keys(prepared.tree):
         return None
     landed, read = physical.stages
@@ -57,6 +58,8 @@ def of_plan(prepared: Prepared, physical: Physical, names: PartNames) -> OneGrou
     kept, part = prepared.states[landed.number], names.part(landed.number)
     assert isinstance(kept, StateTable)
     aggregate, columns = kept.aggregate, result_columns(prepared)
+    if sql.must_recompute(aggregate):
+        return None
     contributed = sql.fields("one_group", sql.contribution_columns(aggregate))
     old, new = (f"(SELECT {sql.fields(each, columns)})" for each in ("old_row", "new_row"))
 
