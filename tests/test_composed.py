@@ -38,7 +38,7 @@ REVIEWED = {
     ("postgres/routine.py", "text.replace"): _QUOTED,
     ("postgres/routine.py", "text.replace('\\\\', '\\\\\\\\').replace"): _QUOTED,
     ("postgres/wire.py", "name.replace"): _QUOTED,
-    ("refresh/immediate/functions.py", "value.replace"): _QUOTED,
+    ("refresh/immediate/subject.py", "value.replace"): _QUOTED,
     ("query/syntax/positions.py", "match.group('quoted')[1:-1].replace"): _QUOTED,
     ("capture/triggers.py", "sql.SQL(_TEMPLATE).format"): _OURS,
     ("capture/triggers.py", "sql.SQL(_UPDATE if pairs else _UPDATE_WIDE).format"): _OURS,

@@ -470,12 +470,17 @@ def intact(source: Source, columns: Sequence[SourceColumn]) -> sql.Composed:
     """A condition true as long as the columns and partitions are those the function was written for."""
     checks: list[sql.Composable] = [same_columns(source, columns)]
     if source.parents:
-        checks.append(
-            sql.SQL(
-                "ARRAY(SELECT inhrelid FROM pg_inherits WHERE inhparent = ANY({}::oid[]) ORDER BY inhrelid) = {}::oid[]"
-            ).format(sql.Literal(list(source.parents)), sql.Literal(sorted(each.oid for each in source.descendants)))
-        )
+        checks.append(_same_descendants(source))
     return sql.SQL(" AND ").join(checks)
+
+
+def _same_descendants(source: Source) -> sql.Composed:
+    parents = sql.Literal(list(source.parents))
+    if not source.descendants:
+        return sql.SQL("NOT EXISTS (SELECT FROM pg_inherits WHERE inhparent = ANY({}::oid[]))").format(parents)
+    return sql.SQL(
+        "ARRAY(SELECT inhrelid FROM pg_inherits WHERE inhparent = ANY({}::oid[]) ORDER BY inhrelid) = {}::oid[]"
+    ).format(parents, sql.Literal(sorted(each.oid for each in source.descendants)))
 
 
 def same_columns(source: Source, columns: Sequence[SourceColumn]) -> sql.Composed:
@@ -487,9 +492,12 @@ def same_columns(source: Source, columns: Sequence[SourceColumn]) -> sql.Compose
         checks.append(
             sql.SQL(
                 "(SELECT count(*) FROM pg_attribute WHERE attrelid = {oid}"
+                " AND attnum BETWEEN {first} AND {last}"
                 " AND (attnum, attname, atttypid, atttypmod) IN ({shapes})) = {count}"
             ).format(
                 oid=sql.Literal(source.table.oid),
+                first=sql.Literal(min(each.number for each in watched)),
+                last=sql.Literal(max(each.number for each in watched)),
                 shapes=sql.SQL(", ").join(
                     sql.SQL("({}, {}, {}, {})").format(
                         sql.Literal(each.number),

@@ -40,6 +40,11 @@ def flow_sql(flow: Flow, at: Relations) -> str:
     return f"{_with(parts)}SELECT {columns} FROM {names[flow]}"
 
 
+def read_sql(read: Read) -> str:
+    """The same of what is read by itself and of which nothing is thrown away."""
+    return _own(read, {})
+
+
 def count_sql(flows: Sequence[Flow], at: Relations) -> str:
     """The query that answers how many rows each of the flows has, a column a flow."""
     names, parts = _named(flows, at)

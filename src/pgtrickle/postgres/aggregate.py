@@ -12,10 +12,12 @@ Called by `weighted.py` (contributions), `statements/state.py` (the rest).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pgtrickle.model import BIGINT, Column, PgType, quote
-from pgtrickle.postgres.call_state import NEVER, Contribution, not_finite
+from pgtrickle.postgres.call_state import ALWAYS, NEVER, Contribution, not_finite
 from pgtrickle.postgres.call_states import built_in, call_states
-from pgtrickle.postgres.wire import WEIGHT
+from pgtrickle.postgres.wire import WEIGHT, receive
 from pgtrickle.query.looks import keys_with_looks, looks_of, shown, shown_keys
 from pgtrickle.query.operators import Aggregate
 
@@ -66,6 +68,11 @@ def is_additive(aggregate: Aggregate) -> bool:
 def may_recompute(aggregate: Aggregate) -> bool:
     """Whether some delta asks for groups to be recomputed."""
     return bool(keys_with_looks(aggregate)) or any(state.recompute != NEVER for state in call_states(aggregate))
+
+
+def must_recompute(aggregate: Aggregate) -> bool:
+    """Whether every delta does."""
+    return any(state.recompute == ALWAYS for state in call_states(aggregate))
 
 
 def hash_keys(keys: tuple[str, ...], hashable: frozenset[str], alias: str = "") -> str:
@@ -162,23 +169,15 @@ def merge(aggregate: Aggregate, delta: str, state: str) -> str:
 
 def outputs(aggregate: Aggregate, relation: str) -> str:
     """The aggregate's output rows, from state rows."""
-    finished = [
-        f"{state.finish} AS {quote(call.output.name)}"
-        for call, state in zip(aggregate.calls, call_states(aggregate), strict=True)
-    ]
-    columns = [*map(quote, aggregate.keys), *finished]
-    return f"SELECT {', '.join(columns)} FROM ({relation}) AS state_rows"
+    return f"SELECT {_outputs_of_state(aggregate)} FROM ({relation}) AS state_rows"
 
 
 def output_changes(aggregate: Aggregate, merged: str) -> str:
     """−old +new of each merged group whose output differs, as a weighted relation."""
     existed, exists = ("old_n > 0", "m.n > 0") if aggregate.keys else ("sid IS NOT NULL", "true")
-    states = call_states(aggregate)
-    kept = [*aggregate.keys, "n", *(partial.column.name for state in states for partial in state.partials)]
+    outputs, kept = _outputs_of_state(aggregate), _kept(aggregate)
     old = ", ".join(f"m.{quote('old_' + name)} AS {quote(name)}" for name in kept)
     new = ", ".join(f"m.{quote(name)}" for name in kept)
-    finished = [f"{s.finish} AS {quote(c.output.name)}" for c, s in zip(aggregate.calls, states, strict=True)]
-    outputs = ", ".join([*map(quote, aggregate.keys), *finished])
     names = [quote(name) for name in aggregate.names]
     old_row, new_row = (", ".join(f"{side}.{name}" for name in names) for side in ("old", "new"))
     columns = [f"CASE WHEN v.{WEIGHT} < 0 THEN old.{name} ELSE new.{name} END AS {name}" for name in names]
@@ -190,6 +189,36 @@ def output_changes(aggregate: Aggregate, merged: str) -> str:
         f"WHERE (({existed}) IS DISTINCT FROM ({exists}) OR ROW({old_row})::record *<> ROW({new_row})::record) "
         f"AND CASE WHEN v.{WEIGHT} < 0 THEN {existed} ELSE {exists} END"
     )
+
+
+def output_of(aggregate: Aggregate, merged: str, *, old: bool) -> str:
+    """The output of one merged group, whose columns are those of the record `merged`: as it was, with weight −1, or as
+    it is, with weight 1."""
+    prefix, weight = ("old_", -1) if old else ("", 1)
+    state = fields(merged, state_columns(aggregate), prefix)
+    return f"SELECT {_outputs_of_state(aggregate)}, {weight}::bigint AS {WEIGHT} FROM (SELECT {state}) AS state_row"
+
+
+def fields(record: str, columns: Iterable[Column], prefix: str = "") -> str:
+    """Fields of a record of PL/pgSQL as columns: with their collations, which a record does not keep."""
+    return ", ".join(
+        f"{receive(f'{record}.{quote(prefix + column.name)}', column.type)} AS {quote(column.name)}"
+        for column in columns
+    )
+
+
+def _kept(aggregate: Aggregate) -> list[str]:
+    """The columns of the state by name, but for the hash."""
+    return [column.name for column in state_columns(aggregate)]
+
+
+def _outputs_of_state(aggregate: Aggregate) -> str:
+    """The output's columns, of one row of the state."""
+    finished = [
+        f"{state.finish} AS {quote(call.output.name)}"
+        for call, state in zip(aggregate.calls, call_states(aggregate), strict=True)
+    ]
+    return ", ".join([*map(quote, aggregate.keys), *finished])
 
 
 def matching_keys(aggregate: Aggregate, left: str, right: str) -> str:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from pgtrickle.model import BIGINT, Column, PgType, quote
 from pgtrickle.postgres.wire import WEIGHT
 
-NEVER = "false"
+NEVER, ALWAYS = "false", "true"
 NUMERIC = PgType(1700, "numeric")
 _USUAL_SCALES = range(9)
 

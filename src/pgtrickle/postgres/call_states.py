@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from pgtrickle.model import FIRST_USER_OID, Column, PgType, quote
 from pgtrickle.postgres.call_state import (
+    ALWAYS,
     NUMERIC,
     CallState,
     Contribution,
@@ -198,4 +199,4 @@ def _extreme(call: AggregateCall, argument: Column, prefix: str) -> CallState:
 def _recomputed(call: AggregateCall, prefix: str) -> CallState:
     value = f"{prefix}_v"
     partial = Partial(Column(value, call.output.type), call_sql(call), f"s.{value}")
-    return CallState((partial,), (), value, recompute="true", additive=False)
+    return CallState((partial,), (), value, recompute=ALWAYS, additive=False)

@@ -11,6 +11,7 @@ Statements are planned each time they run, since what is in their temporary tabl
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from pgtrickle.postgres.statements.script import (
@@ -70,14 +71,14 @@ def _command(command: Command, about: str) -> list[str]:
         case Require(condition=condition, problem=problem):
             return [*_holds(condition), "IF holds IS NOT TRUE THEN", f"  {fail(problem, about)}", "END IF;"]
         case When(condition=condition, then=then, otherwise=otherwise):
-            rest = ["ELSE", *_indented(body(otherwise, about))] if otherwise else []
-            return [*_holds(condition), "IF holds THEN", *_indented(body(then, about)), *rest, "END IF;"]
+            rest = ["ELSE", *indented(body(otherwise, about))] if otherwise else []
+            return [*_holds(condition), "IF holds THEN", *indented(body(then, about)), *rest, "END IF;"]
         case UnlessConflict(statement=statement, otherwise=otherwise):
             return [
                 "BEGIN",
-                *_indented(_run(statement, about)),
+                *indented(_run(statement, about)),
                 "EXCEPTION WHEN unique_violation OR exclusion_violation THEN",
-                *_indented(body(otherwise, about)),
+                *indented(body(otherwise, about)),
                 "END;",
             ]
         case FromTables():
@@ -105,7 +106,7 @@ def _run(statement: Run, about: str) -> list[str]:
     return [
         f"EXECUTE {literal(statement.expected.rows)} INTO wanted;",
         "IF wanted > 0 THEN",
-        *_indented(execute),
+        *indented(execute),
         "  IF hit <> wanted THEN",
         f"    {fail(problem, about, told)}",
         "  END IF;",
@@ -132,7 +133,7 @@ def _rounds(command: Rounds, about: str) -> list[str]:
         "rounds := 0;",
         "LOOP",
         "  changed := 0;",
-        *_indented(body(command.script, about)),
+        *indented(body(command.script, about)),
         "  EXIT WHEN changed = 0;",
         "  rounds := rounds + 1;",
         f"  IF rounds > {command.most} THEN",
@@ -158,5 +159,5 @@ def _made(command: Command) -> list[str]:
     return []
 
 
-def _indented(lines: list[str]) -> list[str]:
+def indented(lines: Sequence[str]) -> list[str]:
     return [f"  {line}" for line in lines]

@@ -100,6 +100,37 @@ def apply_at_once(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class OneRow:
+    """Statements that delete, update or insert a row, and why one that was to be there may not be."""
+
+    delete: str
+    update: str
+    insert: str
+    missing: Problem
+
+
+def one_row(storage: Storage, columns: tuple[Column, ...], old: str, new: str) -> OneRow:
+    """`old` and `new` are relations of one row each, with the columns in the order of the storage's."""
+    names, targets = (tuple(column.name for column in each) for each in (columns, storage.columns))
+    theirs = ", ".join(
+        image(Column(name, column.type), "g.") for name, column in zip(names, storage.columns, strict=True)
+    )
+    delta = _Delta(storage, names, "", "")
+    is_it = (
+        f"{storage.row_hash(targets, 't.')} = {storage.row_hash(names, 'g.')} "
+        f"AND ROW({delta.stored()})::record *= ROW({theirs})::record"
+    )
+    values = ", ".join(f"{quote(target)} = a.{quote(name)}" for target, name in zip(targets, names, strict=True))
+    into, came = (", ".join(each) for each in (map(quote, targets), (f"a.{quote(name)}" for name in names)))
+    return OneRow(
+        f"DELETE FROM ONLY {storage.qualified} AS t USING {old} AS g WHERE {is_it}",
+        f"UPDATE ONLY {storage.qualified} AS t SET {values} FROM {old} AS g, {new} AS a WHERE {is_it}",
+        f"INSERT INTO {storage.qualified} ({into}) SELECT {came} FROM {new} AS a",
+        delta.missing("deleted from"),
+    )
+
+
 def replace_all(
     storage: Storage, relation: str, columns: tuple[Column, ...], scratch: Scratch, key: Key = None
 ) -> Script:
@@ -144,12 +175,12 @@ class _Delta:
             f"hit AS (SELECT t.ctid AS tid, -g.{WEIGHT} AS wanted, row_number() OVER (PARTITION BY g.pgt_row) AS found "
             f"FROM gone AS g JOIN ONLY {storage.qualified} AS t "
             f"ON {storage.row_hash(targets, 't.')} = {storage.row_hash(self.names, 'g.')} "
-            f"AND ROW({self._stored()})::record *= ROW({theirs})::record) "
+            f"AND ROW({self.stored()})::record *= ROW({theirs})::record) "
             f"DELETE FROM ONLY {storage.qualified} WHERE ctid = ANY (ARRAY(SELECT tid FROM hit WHERE found <= wanted))",
             (DELETED,),
             Expected(
                 f"SELECT coalesce(-sum({WEIGHT}), 0) FROM {self.table} WHERE {WEIGHT} < 0",
-                self._missing("deleted from"),
+                self.missing("deleted from"),
             ),
         )
 
@@ -186,10 +217,10 @@ class _Delta:
             f"WITH hit AS (SELECT g.*, t.ctid AS tid, row_number() OVER (PARTITION BY g.old_row) AS found "
             f"FROM {self.pairs} AS g JOIN ONLY {storage.qualified} AS t "
             f"ON {storage.row_hash(targets, 't.')} = {storage.row_hash(tuple(f'o{place}' for place in places), 'g.')} "
-            f"AND ROW({self._stored()})::record *= ROW({theirs})::record) "
+            f"AND ROW({self.stored()})::record *= ROW({theirs})::record) "
             f"UPDATE ONLY {storage.qualified} AS s SET {values} FROM hit AS h WHERE s.ctid = h.tid AND h.found = 1"
         )
-        expected = Expected(f"SELECT count(*) FROM {self.pairs}", self._missing("updated in"))
+        expected = Expected(f"SELECT count(*) FROM {self.pairs}", self.missing("updated in"))
         old, new = (", ".join(f"{side}{place}" for place in places) for side in ("o", "n"))
         put_back = f"SELECT {old}, -1 FROM {self.pairs} UNION ALL SELECT {new}, 1 FROM {self.pairs}"
         return UnlessConflict(
@@ -210,11 +241,12 @@ class _Delta:
             (INSERTED,),
         )
 
-    def _stored(self) -> str:
+    def stored(self) -> str:
         """The images of the stored row `t`."""
         return ", ".join(image(column, "t.") for column in self.storage.columns)
 
-    def _missing(self, how: str) -> Problem:
+    def missing(self, how: str) -> Problem:
+        """Why not all rows are there."""
         return Problem(
             f"rows were to be {how} {self.storage.schema}.{self.storage.name}",
             "PT330",

@@ -29,6 +29,8 @@ from pgtrickle.postgres.weighted import from_state, weigh
 from pgtrickle.query import render
 from pgtrickle.query.operators import Aggregate
 
+_AT_ROW = "s.h = m.h AND s.ctid = m.sid"
+
 
 @dataclass(frozen=True, slots=True)
 class StateTable:
@@ -49,7 +51,7 @@ class StateMerge:
 
 def changes(scratch: Scratch) -> str:
     """The weighted relation of what a merge changed in the output, once computed."""
-    return f"SELECT * FROM {_out(scratch)}"
+    return f"SELECT * FROM {output(scratch)}"
 
 
 def rebuild(state: StateTable, landed: str) -> Script:
@@ -100,7 +102,7 @@ def merge(state: StateTable, scratch: Scratch, landed: str, below: str | None, s
             wrong(f"the state {state.name} has fewer rows in a group than were deleted from it"),
         ),
         *_recompute(state, scratch, below, source),
-        temporary(_out(scratch), sql.output_changes(aggregate, merged)),
+        temporary(output(scratch), sql.output_changes(aggregate, merged)),
     )
     return StateMerge(compute, _written_back(state, merged))
 
@@ -123,7 +125,7 @@ def merge_at_once(state: StateTable, scratch: Scratch, landed: str, below: str |
         checks.append(Require(same, wrong(f"the groups of {state.name} do not have as many rows as their source says")))
     else:
         parts.append(Part(merged, sql.merge(aggregate, delta, state.name)))
-    parts.append(Part(_out(scratch), sql.output_changes(aggregate, merged)))
+    parts.append(Part(output(scratch), sql.output_changes(aggregate, merged)))
     written = zip(("gone", "stayed", "came"), _written_back(state, merged), strict=True)
     parts += [Part(scratch.table(what), run.sql, writes=True) for what, run in written]
     return AtOnce(tuple(parts), tuple(checks))
@@ -239,15 +241,28 @@ def _take_over(state: StateTable, scratch: Scratch) -> Script:
 
 def _written_back(state: StateTable, merged: str) -> tuple[Run, Run, Run]:
     names = [quote(column.name) for column in sql.state_columns(state.aggregate)]
-    gone, at_row = _gone(state), f"{merged} AS m WHERE s.h = m.h AND s.ctid = m.sid"
-    assignments = ", ".join(f"{name} = m.{name}" for name in names)
+    gone, at_row = _gone(state), f"{merged} AS m WHERE {_AT_ROW}"
     columns = ", ".join(["h", *names])
     new = f"SELECT {columns} FROM {merged} AS m WHERE sid IS NULL AND NOT ({gone})"
     return (
         Run(f"DELETE FROM {state.name} AS s USING {at_row} AND {gone}"),
-        Run(f"UPDATE {state.name} AS s SET {assignments} FROM {at_row} AND NOT ({gone})"),
+        Run(f"UPDATE {state.name} AS s SET {_new_values(state)} FROM {at_row} AND NOT ({gone})"),
         Run(f"INSERT INTO {state.name} ({columns}) {new}"),
     )
+
+
+def update_group(state: StateTable, delta: str) -> str:
+    """Adds the one group of `delta` to the state and returns it, old and new, if it is there, stays, and need not be
+    computed again."""
+    merged = sql.merge(state.aggregate, delta, state.name)
+    return (
+        f"UPDATE {state.name} AS s SET {_new_values(state)} FROM ({merged}) AS m "
+        f"WHERE {_AT_ROW} AND m.n > 0 AND NOT m.recompute RETURNING m.*"
+    )
+
+
+def _new_values(state: StateTable) -> str:
+    return ", ".join(f"{quote(each.name)} = m.{quote(each.name)}" for each in sql.state_columns(state.aggregate))
 
 
 def _gone(state: StateTable) -> str:
@@ -268,7 +283,8 @@ def _merged(scratch: Scratch) -> str:
     return scratch.table("merged")
 
 
-def _out(scratch: Scratch) -> str:
+def output(scratch: Scratch) -> str:
+    """The temporary table, or part, of what a merge changed in the output."""
     return scratch.table("out")
 
 

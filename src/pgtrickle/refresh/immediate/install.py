@@ -30,11 +30,19 @@ from pgtrickle.postgres.weighted import chain
 from pgtrickle.postgres.wire import WEIGHT, definition
 from pgtrickle.query.operators import Scan, walk
 from pgtrickle.refresh import gather_facts as ask
-from pgtrickle.refresh.immediate import functions, turns
-from pgtrickle.refresh.immediate.functions import EVENTS, Captured, FewChanges, Function, Names, Subject
+from pgtrickle.refresh.immediate import conditions, functions, one_group, turns
 from pgtrickle.refresh.immediate.one_statement import Composer
 from pgtrickle.refresh.immediate.plan import plan_all, plan_statement
 from pgtrickle.refresh.immediate.scripts import Keys, Scripts
+from pgtrickle.refresh.immediate.subject import (
+    EVENTS,
+    Captured,
+    FewChanges,
+    Function,
+    Names,
+    Subject,
+    changes_of_scan,
+)
 from pgtrickle.refresh.immediate.turns import JoinTurns
 from pgtrickle.refresh.prepared import Prepared, has_hash
 
@@ -235,7 +243,7 @@ def _functions(
         stream.pgt_relid,
         str(stream),
         prepared.storage.qualified,
-        _guard(connection, stream),
+        _owner(connection, stream),
         stored(prepared.settings),
         sources,
         f"NOT {update_key.has_triggers(stream.pgt_relid)}",
@@ -266,7 +274,7 @@ def _at_once(
 
     def of(event: str) -> FewChanges:
         def rows(scan: Scan) -> str:
-            return functions.changes_of_scan(captured, scan, event)
+            return changes_of_scan(captured, scan, event)
 
         names, oid = PartNames(f"{event}_{mark}"), captured.source.table.oid
         net = event == "update" and not turns.is_grouping_of_table(chain(prepared.tree)[0])
@@ -275,7 +283,8 @@ def _at_once(
         if by_key is not None:
             slots = _slots_by_key(captured, by_key, event)
         found = Composer(prepared, names).compose(physical)
-        return FewChanges(functions.of_known_sources(sources, found), slots)
+        by_itself = one_group.of_plan(prepared, physical, names) if slots is not None and by_key is None else None
+        return FewChanges(conditions.of_known_sources(sources, found), slots, by_itself)
 
     try:
         return {event: of(event) for event in ("insert", "update", "delete")}
@@ -314,7 +323,7 @@ def _slots_by_key(captured: Captured, by_key: JoinTurns, event: str) -> str:
     for scan, attributes in by_key.attributes.items():
         if scan.table.oid == captured.source.table.oid:
             names = dict(zip(scan.attributes, scan.names, strict=True))
-            rows = functions.changes_of_scan(captured, scan, event)
+            rows = changes_of_scan(captured, scan, event)
             found.append(turns.slots_of(rows, tuple(names[attribute] for attribute in attributes)))
     return found[0] if len(found) == 1 else f"({') UNION ('.join(found)}) ORDER BY 1"
 
@@ -327,12 +336,10 @@ def _keys(connection: Connection, stream: StreamTable, prepared: Prepared, setti
     return Keys(key, update_key.has_triggers(stream.pgt_relid) if asked == "auto" else None)
 
 
-def _guard(connection: Connection, stream: StreamTable) -> str:
-    """Whether the table still has its owner, as a condition."""
+def _owner(connection: Connection, stream: StreamTable) -> int:
     row = connection.execute("SELECT relowner::bigint FROM pg_class WHERE oid = %s", (stream.pgt_relid,)).fetchone()
     assert row is not None
-    text = sql.SQL("EXISTS (SELECT FROM pg_class WHERE oid = {} AND relowner = {})").format(stream.pgt_relid, row[0])
-    return text.as_string(connection)
+    return int(str(row[0]))
 
 
 def _create_triggers(connection: Connection, names: Names, number: int, relation: Table) -> None:
