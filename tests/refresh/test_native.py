@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from pyspark.sql import SparkSession
 
 from pgtrickle import db
 from pgtrickle.api import Trickle
+from pgtrickle.config import Settings
 from pgtrickle.errors import Error
-from pgtrickle.physical.flow import Native
+from pgtrickle.physical.flow import Computed, HashMatch
+from pgtrickle.physical.flow_text import physical_text
+from pgtrickle.physical.table_facts import TableFacts, TableFactsMap
+from pgtrickle.refresh.definition.define import rehearse
+from pgtrickle.refresh.plan import plan_full
 from tests.refresh.oracle import differing
 from tests.steps.native import force
 
@@ -19,9 +26,11 @@ TOTALS = (
 LINES = "SELECT p.kind, i.n * i.n AS square, p.price * 2 AS twice FROM items i JOIN products p ON p.id = i.product"
 ASKED = "evaluated by PostgreSQL, not by Spark"
 
+BySpark = list[Computed | HashMatch]
+
 
 @pytest.fixture
-def by_spark(monkeypatch: pytest.MonkeyPatch) -> list[Native]:
+def by_spark(monkeypatch: pytest.MonkeyPatch) -> BySpark:
     return force(monkeypatch)
 
 
@@ -34,7 +43,7 @@ def create(connection: db.Connection) -> None:
     )
 
 
-def test_values_outside_of_sparks_types(database18: str, spark: SparkSession, by_spark: list[Native]) -> None:
+def test_values_outside_of_sparks_types(database18: str, spark: SparkSession, by_spark: BySpark) -> None:
     windows = {
         "UPDATE items SET n = n + 1 WHERE id % 3 = 0": False,
         "UPDATE products SET price = 'NaN' WHERE id = 3": True,
@@ -56,7 +65,7 @@ def test_values_outside_of_sparks_types(database18: str, spark: SparkSession, by
             assert (ASKED in str(trickle.history("totals", 1)[0].reason)) is asked, statement
 
 
-def test_errors_are_postgresqls(database18: str, spark: SparkSession, by_spark: list[Native]) -> None:
+def test_errors_are_postgresqls(database18: str, spark: SparkSession, by_spark: BySpark) -> None:
     with db.open_session(database18) as connection, Trickle(database18, spark=spark) as trickle:
         create(connection)
         trickle.create_stream_table("lines", LINES, refresh_mode="DIFFERENTIAL")
@@ -67,6 +76,62 @@ def test_errors_are_postgresqls(database18: str, spark: SparkSession, by_spark: 
         trickle.refresh_stream_table("lines", full=True)  # a large window computes what came and went, too
         assert differing(connection, "lines", LINES) == []
         assert by_spark
+
+
+OFFERS = (
+    "SELECT i.id, o.price, EXISTS (SELECT FROM offers x WHERE x.product = i.product AND x.since <= i.day) AS offered "
+    "FROM items i LEFT JOIN offers o ON o.product = i.product AND o.since < i.day"
+)
+
+
+def test_matches_that_spark_stops_at(database18: str, spark: SparkSession, by_spark: BySpark) -> None:
+    """Of a left join and a mark: PostgreSQL is asked for them while there is a value outside of Spark's types."""
+    windows = {
+        "UPDATE offers SET since = since + 1 WHERE product < 5": False,
+        "INSERT INTO offers VALUES (2, 1.5, '-infinity'), (2, 1.5, '-infinity'), (NULL, 1, '2020-01-01')": True,
+        "UPDATE items SET day = day - 3": True,
+        "DELETE FROM offers WHERE since = '-infinity'": True,
+        "UPDATE items SET product = product + 1 WHERE id % 5 = 0": False,
+    }
+    with db.open_session(database18) as connection, Trickle(database18, spark=spark) as trickle:
+        create(connection)
+        connection.execute("CREATE TABLE offers (product int, price numeric(8,2), since date)")
+        connection.execute(
+            "INSERT INTO offers SELECT g % 15, g, '2026-01-01'::date + g * 7 FROM generate_series(1, 30) AS g"
+        )
+        trickle.create_stream_table("offered", OFFERS, refresh_mode="DIFFERENTIAL")
+        assert any(isinstance(flow, HashMatch) for flow in by_spark)
+        for statement, asked in windows.items():
+            connection.execute(db.statement(statement))
+            for full in (False, True):
+                by_spark.clear()
+                trickle.refresh_stream_table("offered", full=full)
+                assert differing(connection, "offered", OFFERS) == []
+                assert any(isinstance(flow, HashMatch) for flow in by_spark)
+                told = ASKED in str(trickle.history("offered", 1)[0].reason)
+                assert told is (asked and not (full and statement.startswith("DELETE"))), (statement, full)
+
+
+def test_where_matches_run(database18: str) -> None:
+    """Tasks share the left side of a join of tables. Where they cannot, it is one query's, or that of many tasks."""
+    groups = "SELECT l.id, g.n FROM l LEFT JOIN (SELECT k, count(*) AS n FROM r GROUP BY k) g ON g.k = l.k"
+    by_range = groups.replace("g.k = l.k", "g.k < l.k")
+    with db.open_session(database18) as connection, Trickle(database18):
+        connection.execute("CREATE TABLE l (id int PRIMARY KEY, k int)")
+        connection.execute("CREATE TABLE r (id int PRIMARY KEY, k int)")
+
+        def planned(query: str, tasks: float) -> str:
+            prepared, _ = rehearse(connection, query, Settings())
+            oids = [table.oid for table in prepared.sources]
+            return physical_text(plan_full(prepared, TableFactsMap(dict.fromkeys(oids, TableFacts(2e6)), tasks=tasks)))
+
+        assert "a join evaluated by PostgreSQL (about" in planned(
+            "SELECT l.id, r.id AS r FROM l LEFT JOIN r USING (k)", 64
+        )
+        assert "a join evaluated by PostgreSQL in one query (about" in planned(groups, 2)
+        assert "left join on Spark" in planned(groups, 64)
+        assert "left join on Spark" in planned(groups, math.inf)
+        assert "in one query (no key that Spark compares as PostgreSQL does)" in planned(by_range, 64)
 
 
 KEYS = {
@@ -87,7 +152,7 @@ KEYS = {
 }
 
 
-def test_keys_of_every_type(database18: str, spark: SparkSession, by_spark: list[Native]) -> None:
+def test_keys_of_every_type(database18: str, spark: SparkSession, by_spark: BySpark) -> None:
     """Joined by, grouped by and carried along; the last two types are such as Spark does not compare."""
     with db.open_session(database18) as connection, Trickle(database18, spark=spark) as trickle:
         connection.execute("CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy')")

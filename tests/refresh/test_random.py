@@ -37,7 +37,7 @@ from tests.refresh.random_queries import (
     schemas,
     statements,
 )
-from tests.steps.native import force
+from tests.steps.native import force, spending_little
 from tests.wal.moving import moving
 
 EXAMPLES = int(os.environ.get("PGTRICKLE_RANDOM_EXAMPLES", "6"))
@@ -114,12 +114,12 @@ def test_as_the_clock_moves(story: Story, playground18: str) -> None:
     play(story, playground18, None)
 
 
-@settings(max_examples=max(2, EXAMPLES // 4), deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+@settings(max_examples=max(2, EXAMPLES // 2), deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 @given(story=stories(by_spark=True))
 def test_evaluated_by_spark(story: Story, playground18: str, spark: SparkSession) -> None:
-    """Spark joins, filters and groups whatever it can."""
-    with pytest.MonkeyPatch.context() as patched:
-        force(patched)
+    """Spark joins, matches, filters and groups whatever it can."""
+    with pytest.MonkeyPatch.context() as patched, spending_little(spark):
+        force(patched, by_tasks=False)
         play(story, playground18, spark)
 
 

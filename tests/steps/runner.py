@@ -6,6 +6,7 @@ run(read(path), backend)
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
 from typing import Any, Protocol
@@ -62,6 +63,21 @@ def run(file: StepFile, backend: Backend, *, undo_at_once: bool = False) -> None
         back = [step.undone() for step in reversed(file.steps)]
         for step in [reduce(Step.then, back)] if undo_at_once else back:
             _play(f"{file.path}:{step.line} (undone)", step, backend)
+        _equal(f"{file.path}: all undone", at_first, backend.contents())
+    finally:
+        backend.close()
+
+
+def run_at_once(file: StepFile, backend: Backend, *, between: Callable[[], None]) -> None:
+    """All steps forward in one window, then `between`, which changes nothing, then all of them undone in one window."""
+    try:
+        backend.setup(file)
+        there, back = reduce(Step.then, file.steps), reduce(Step.then, [step.undone() for step in reversed(file.steps)])
+        at_first = backend.contents()
+        _play(f"{file.path}: all steps", there, backend)
+        between()
+        _equal(f"{file.path}: between", backend.answer(), backend.contents())
+        _play(f"{file.path}: all undone", back, backend)
         _equal(f"{file.path}: all undone", at_first, backend.contents())
     finally:
         backend.close()

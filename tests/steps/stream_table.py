@@ -19,6 +19,8 @@ from tests.steps.sources import Sources
 class OnTable:
     """A stream table of the view, refreshed after each step: on Spark, or, without one, by plain SQL."""
 
+    created_on_spark = True
+
     def __init__(self, dsn: str, spark: SparkSession | None = None) -> None:
         self.connection = db.open_session(dsn)
         self.dsn = dsn
@@ -31,7 +33,7 @@ class OnTable:
         self.sources = Sources(self.connection, file)
         dsn = make_conninfo(self.dsn, options=f"-csearch_path={self.sources.schema},public")
         self.trickle = Trickle(dsn, spark=self.spark)
-        self.trickle._refresher.without_spark = self.spark is None
+        self.trickle._refresher.without_spark = self.spark is None or not self.created_on_spark
         if file.clock is not None:
             self.trickle._refresher.clock = self._time
         self.trickle.create_stream_table("stream", file.view, refresh_mode="DIFFERENTIAL")

@@ -1,40 +1,77 @@
-"""Step files where Spark joins, and evaluates what its list has: `NATIVE` are some of those in which it does."""
+"""Step files where Spark joins, matches, and evaluates what its list has: `NATIVE` are some in which it does."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.steps.native import force
-from tests.steps.parser import read
-from tests.steps.runner import name, paths, run
+from tests.steps.native import force, spending_little
+from tests.steps.parser import StepFile, read
+from tests.steps.runner import name, paths, run, run_at_once
 from tests.steps.stream_table import OnTable
 
-NATIVE = {
+BY_TASKS = {
     "aggregates/sum_over_a_join",
-    "joins/both_sides_in_one_window",
-    "joins/null_keys",
-    "joins/partner_replaced_in_one_window",
-    "joins/self_join_of_duplicates",
+    "joins/left_both_sides_in_one_window",
     "sets/union_under_aggregate",
+    "subqueries/with_reads_around",
+}
+NATIVE = BY_TASKS | {
+    "joins/both_sides_in_one_window",
+    "joins/full_using",
+    "joins/left_compound_condition",
+    "joins/left_of_left_joined_pair",
+    "joins/left_self",
+    "joins/null_keys",
+    "joins/null_safe_keys",
+    "joins/partner_replaced_in_one_window",
+    "joins/right",
+    "joins/self_join_of_duplicates",
     "subqueries/cte_of_joins_and_groups_used_twice",
     "subqueries/in_except",
     "subqueries/totals_two_levels_out",
-    "subqueries/with_reads_around",
 }
 
 
-@pytest.mark.parametrize("path", [path for path in paths() if name(path) in NATIVE], ids=name)
-def test_by_spark(path: Path, database_of_steps: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("path", [path for path in paths() if name(path) in BY_TASKS], ids=name)
+def test_by_tasks(path: Path, database_of_steps: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     found = force(monkeypatch)
     run(read(path), OnTable(database_of_steps, spark), undo_at_once=True)
     assert found
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("path", [path for path in paths() if name(path) not in NATIVE], ids=name)
-def test_all_others(path: Path, database_of_steps: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    force(monkeypatch)
-    run(read(path), OnTable(database_of_steps, spark), undo_at_once=True)
+class AtOnce(OnTable):
+    """A stream table that is created by plain SQL, since its tables are empty yet, and refreshed by Spark."""
+
+    created_on_spark = False
+
+    def setup(self, file: StepFile) -> None:
+        super().setup(file)
+        assert self.trickle is not None
+        self.trickle._refresher.without_spark = False
+
+    def refresh_in_full(self) -> None:
+        assert self.trickle is not None
+        result = self.trickle.refresh_stream_table("stream", full=True)
+        assert result.action == "FULL", result
+
+
+@pytest.fixture
+def plain(spark: SparkSession) -> Iterator[SparkSession]:
+    with spending_little(spark):
+        yield spark
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=() if name(path) in NATIVE else pytest.mark.long, id=name(path)) for path in paths()],
+)
+def test_at_once(path: Path, database_of_steps: str, plain: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every file in three refreshes: a window there, all in full, a window back."""
+    found = force(monkeypatch, by_tasks=False)
+    backend = AtOnce(database_of_steps, plain)
+    run_at_once(read(path), backend, between=backend.refresh_in_full)
+    assert found or name(path) not in NATIVE

@@ -16,7 +16,7 @@ from enum import StrEnum
 from pgtrickle.model import Column, Table
 from pgtrickle.postgres.weighted import Step
 from pgtrickle.query.continued_windows import Extent
-from pgtrickle.query.operators import Aggregate, Recursive, TopK, Window
+from pgtrickle.query.operators import Aggregate, MatchKind, Recursive, TopK, Window
 
 
 class Place(StrEnum):
@@ -148,11 +148,39 @@ class SparkSql:
 
 
 @dataclass(frozen=True, slots=True)
+class Computed(Flow):
+    """What Spark makes of the rows of a flow by themselves, or by groups. Only below a `Native`."""
+
+    input: Flow
+    sql: SparkSql
+
+
+@dataclass(frozen=True, slots=True)
+class HashMatch(Flow):
+    """Spark's own semi-join, anti-join or mark; without a `kind` its left join. Rows match that are equal in such
+    columns and meet all of `where`; those of the right side have weights above zero. Only below a `Native`."""
+
+    left: Flow
+    right: Flow
+    kind: MatchKind | None
+    keys: tuple[tuple[str, str], ...]
+    null_safe: tuple[tuple[str, str], ...] = ()
+    where: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Net(Flow):
+    """The sum of flows, some of which are taken away: rows that look alike are one. Only below a `Native`."""
+
+    terms: tuple[tuple[int, Flow], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Native(Flow):
     """What Spark itself makes of rows that it has: the same as PostgreSQL, if it were `asked`, or nothing."""
 
-    asked: Lookup
-    sql: SparkSql
+    by_spark: Flow
+    asked: Flow = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +193,12 @@ class Concat(Flow):
 def inputs(flow: Flow) -> tuple[Flow, ...]:
     """The flows that it is made of."""
     match flow:
-        case Lookup(input=source) | Native(asked=Lookup(input=source)):
+        case Lookup(input=source) | Computed(input=source) | Native(by_spark=source):
             return (source,)
-        case HashJoin(left=left, right=right):
+        case HashJoin(left=left, right=right) | HashMatch(left=left, right=right):
             return (left, right)
+        case Net(terms=terms):
+            return tuple(below for _, below in terms)
         case Concat(flows=flows) | JointLookup(flows=flows):
             return flows
     return ()

@@ -57,7 +57,7 @@ def in_order(flows: Iterable[Flow], at: Relations) -> list[Flow]:
 
     def visit(flow: Flow) -> None:
         if flow not in at and flow not in found:
-            for source in inputs(flow):
+            for source in _sources(flow):
                 visit(source)
             found[flow] = None
 
@@ -75,13 +75,20 @@ def _named(flows: Iterable[Flow], at: Relations) -> tuple[dict[Flow, str], list[
     return names, parts
 
 
+def _sources(flow: Flow) -> tuple[Flow, ...]:
+    """What PostgreSQL makes it of."""
+    return (flow.asked,) if isinstance(flow, Native) else inputs(flow)
+
+
 def _own(flow: Flow, names: Relations) -> str:
     """A flow's rows, over what it is made of."""
     match flow:
         case Read(relation=relation) | Merged(relation=relation):
             return _typed(flow, relation)
-        case Lookup(relation=relation) | Native(asked=Lookup(relation=relation)):
+        case Lookup(relation=relation):
             return _over_inputs(flow, names, _if_any(flow, relation))
+        case Native(asked=asked):
+            return f"SELECT {', '.join(_columns(flow))} FROM {names[asked]}"
         case JointLookup(relation=relation, cancels=cancels):
             net = by_image(_typed(flow, relation), flow.columns) if cancels else relation
             return _over_inputs(flow, names, _if_any(flow, net))

@@ -8,9 +8,11 @@ from itertools import zip_longest
 from types import MappingProxyType
 
 from pgtrickle.physical.flow import (
+    Computed,
     Concat,
     Flow,
     HashJoin,
+    HashMatch,
     JointLookup,
     KeepFirst,
     KeepRecursion,
@@ -20,13 +22,14 @@ from pgtrickle.physical.flow import (
     Lookup,
     Merged,
     Native,
+    Net,
     Physical,
     Read,
     ReadResult,
     SparkSql,
 )
 from pgtrickle.query.continued_windows import Extent
-from pgtrickle.query.operators import FirstPlaces
+from pgtrickle.query.operators import FirstPlaces, MatchKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +114,21 @@ def _flow(flow: Flow, depth: int, actual: Actual, told: set[Flow]) -> Iterator[s
         case Lookup(input=source, what=what):
             yield f"{pad}lookup {what} ({rows})"
             yield from _flow(source, depth + 1, actual, told)
-        case Native(asked=Lookup(input=source), sql=sql):
+        case Native(by_spark=made):
+            yield from _flow(made, depth, actual if counted is None else {**actual, made: counted}, told)
+        case Computed(input=source, sql=sql):
             yield f"{pad}{_by_spark(sql)} on Spark ({rows})"
             yield from _flow(source, depth + 1, actual, told)
+        case HashMatch(left=left, right=right, kind=kind):
+            yield f"{pad}{_MATCHES[kind]} on Spark ({rows})"
+            yield from _flow(left, depth + 1, actual, told)
+            yield from _flow(right, depth + 1, actual, told)
+        case Net(terms=terms):
+            yield f"{pad}the sum on Spark ({rows}) of"
+            for sign, part in terms:
+                if sign < 0:
+                    yield f"{pad}   less"
+                yield from _flow(part, depth + 1, actual, told)
         case JointLookup(flows=flows):
             yield f"{pad}send in one query ({rows})"
             for part in flows:
@@ -126,6 +141,14 @@ def _flow(flow: Flow, depth: int, actual: Actual, told: set[Flow]) -> Iterator[s
             yield f"{pad}all of ({rows})"
             for part in flows:
                 yield from _flow(part, depth + 1, actual, told)
+
+
+_MATCHES = {
+    None: "left join",
+    MatchKind.SEMI: "semi-join",
+    MatchKind.ANTI: "anti-join",
+    MatchKind.MARK: "mark of matches",
+}
 
 
 def _by_spark(sql: SparkSql) -> str:

@@ -25,12 +25,13 @@ from pgtrickle.delta.algebra import (
     StatefulDelta,
     Turned,
     after,
+    before,
     is_empty,
     keeps_state,
 )
 from pgtrickle.delta.differentiate import differentiate
 from pgtrickle.model import BIGINT, Column, quote
-from pgtrickle.physical import recursion
+from pgtrickle.physical import recursion, spark_joins
 from pgtrickle.physical.early_projection import cancels, without_unread
 from pgtrickle.physical.estimate import delta_rows
 from pgtrickle.physical.flow import (
@@ -46,6 +47,7 @@ from pgtrickle.physical.flow import (
     LandWindow,
     Lookup,
     Merged,
+    Native,
     Physical,
     Place,
     Read,
@@ -67,16 +69,19 @@ from pgtrickle.physical.join_path import (
     repeated,
 )
 from pgtrickle.physical.lookup_order import AT_ONCE, join_from_keys
-from pgtrickle.physical.lower_full import (
-    FullLowering,
-    concat,
+from pgtrickle.physical.lower_full import FullLowering, concat, numbered
+from pgtrickle.physical.operands import Operands, at_hand, held, scans, table_names, tables, weighed
+from pgtrickle.physical.spark_joins import (
+    Correction,
+    Pairing,
+    all_keys,
     evaluate_steps,
     null_safe,
-    numbered,
+    pairing,
     residual,
     spark_keys,
 )
-from pgtrickle.physical.operands import Operands, at_hand, held, scans, table_names, tables, weighed
+from pgtrickle.physical.spark_sql import NotListedError
 from pgtrickle.physical.table_facts import SMALL_CHANGES, TableFactsMap, read_cost
 from pgtrickle.physical.window_parts import Changed, Inseparable, WindowPart, WindowPoint, end_of, version_gap
 from pgtrickle.postgres import matching
@@ -89,6 +94,7 @@ from pgtrickle.query.continued_windows import extent
 from pgtrickle.query.operators import (
     Aggregate,
     Constant,
+    Equality,
     InnerJoin,
     LeftJoin,
     Match,
@@ -337,21 +343,43 @@ class _DeltaLowering:
         if not isinstance(side, After | Before):
             raise TypeError("the right side of a join of a delta is no delta")
         node = without_unread(node, steps)
-        flow = self._flow(node.left, (), part)
-        right = weighed(side.operator, self.operands.leaf(side.operator, flow.rows, node.equalities))
-        self.operands.choose_lookup(side.operator, flow.rows, node.equalities)
+        flow, operand = self._flow(node.left, (), part), side.operator
+        own, pairs = self._to(side, part), self._pairs(node, flow.rows, (operand, node.equalities))
+        if pairs is None:
+            return self._probe_asked(node, operand, flow, own, steps)
+        made = spark_joins.probe(node, pairs, flow, self._scanned(operand), _signed(own))
+        return evaluate_steps(Native(node.columns, flow.rows, made, self._probe_asked(node, operand, flow, own)), steps)
+
+    def _probe_asked(
+        self,
+        node: LeftJoin | Match,
+        operand: Operator,
+        flow: Flow,
+        own: _Correction | None,
+        steps: tuple[Step, ...] = (),
+    ) -> Flow:
+        right = weighed(operand, self.operands.leaf(operand, flow.rows, node.equalities))
         columns = steps[-1].columns if steps else node.columns
-        own = self._to(side, part)
         if own is None:
             joined = run_steps(matching.probe(node, from_input(1), right), steps)
-            return Lookup(columns, flow.rows, flow, joined, table_names(side.operator))
+            return Lookup(columns, flow.rows, flow, joined, table_names(operand))
         joined = run_steps(matching.probe(node, from_input(1), right, own.as_input(2), own.sign), steps)
         apart = divided_by(node, [(flow, True), (own.flow, False)])
         return JointLookup(columns, flow.rows, (flow, own.flow), joined, apart=apart)
 
     def _rematch(self, node: Rematch, steps: tuple[Step, ...], part: WindowPart) -> Flow:
         """What a delta of the right side changes for the rows of the left side that it matches."""
-        flow = self._flow(node.delta, (), part)
+        flow, join = self._flow(node.delta, (), part), node.join
+        left, right = (node.left.operator, flipped(join.equalities)), (join.right, join.equalities)
+        pairs = self._pairs(join, flow.rows, left, right)
+        if pairs is None:
+            return self._rematch_asked(node, flow, steps, part)
+        versions = (_signed(self._to(after(join.right), part)), _signed(self._to(before(join.right), part)))
+        scanned = (self._scanned(left[0]), _signed(self._to(node.left, part)))
+        made = spark_joins.rematch(join, pairs, scanned, flow, self._scanned(join.right), versions)
+        return evaluate_steps(Native(node.columns, flow.rows, made, self._rematch_asked(node, flow, (), part)), steps)
+
+    def _rematch_asked(self, node: Rematch, flow: Flow, steps: tuple[Step, ...], part: WindowPart) -> Flow:
         sent = [flow]
         keys = matching.usable_keys(node.join)
         lefts = [self._candidates(node, flow, keys)]
@@ -391,11 +419,36 @@ class _DeltaLowering:
         changed = run_steps(turned(node.operator, changes, among), steps)
         return concat(columns, (found, Lookup(columns, own.flow.rows, own.flow, changed, "the clock")))
 
+    def _pairs(
+        self, join: LeftJoin | Match, rows: float, *operands: tuple[Operator, tuple[Equality, ...]]
+    ) -> Pairing | None:
+        """How Spark matches so many rows of a delta with operands that it scans, found by these keys: if they are many,
+        and it can. Else PostgreSQL looks them up."""
+        is_large = 2.0 * sum(self.facts.changes.values()) > LARGE_WINDOW
+        costs = [read_cost(self.facts, rows, scans(operand), keys) for operand, keys in operands]
+        stateful = (isinstance(node, Stateful) for operand, _ in operands for node in walk(operand))
+        why = None
+        if is_large and not any(cost.prefers_lookup for cost in costs) and not any(stateful):
+            try:
+                pairs = pairing(join.condition, join.equalities, (*join.left.columns, *join.right.columns))
+            except NotListedError as found:
+                why = str(found)
+            else:
+                for (operand, _), cost in zip(operands, costs, strict=True):
+                    self.operands.choose(operand, "scan", cost, rows)
+                return pairs
+        (operand, keys), *_ = operands
+        self.operands.choose_lookup(operand, rows, keys, why)
+        return None
+
+    def _scanned(self, operand: Operator) -> Flow:
+        """All rows of an operand of tables, for Spark to join."""
+        return FullLowering(self.tree, self.facts, self.names.merged).evaluated(operand)
+
     def _candidates(self, node: Rematch, flow: Flow, keys: Sequence[matching.MatchKey]) -> str:
         """The left side's rows at hand, or those that have a key of the delta."""
         left, keys_of_left = node.left.operator, flipped(node.join.equalities)
         leaf = self.operands.leaf(left, flow.rows, keys_of_left)
-        self.operands.choose_lookup(left, flow.rows, keys_of_left)
         if not keys or not _is_large(1, left):
             return matching.candidates(weighed(left, leaf), keys)
         asked, condition, equalities = matching.asked(node.join, keys)
@@ -442,14 +495,14 @@ class _DeltaLowering:
     def _tables(self, flow: Flow, operand: Operator, on: On, steps: tuple[Step, ...]) -> Flow:
         """The delta joined with an operand at the snapshot, by lookup or scan."""
         cost = read_cost(self.facts, flow.rows, scans(operand), on.equalities)
-        keys = spark_keys(on.equalities, flow.columns + operand.columns)
-        if any(isinstance(node, Stateful) for node in walk(operand)):
-            keys = ()  # its groups are PostgreSQL's to compute: a scan is of tables
-        if keys and not cost.prefers_lookup:
+        both = flow.columns + operand.columns
+        keys, by_null = all_keys(on.equalities, both)
+        # groups are PostgreSQL's to compute: a scan is of tables
+        is_scannable = (keys or by_null) and not any(isinstance(node, Stateful) for node in walk(operand))
+        if is_scannable and not cost.prefers_lookup:
             self.operands.choose(operand, "scan", cost, flow.rows)
-            scanned = FullLowering(self.tree, self.facts, self.names.merged).evaluated(operand)
-            joined = HashJoin(flow.columns + operand.columns, flow.rows, flow, scanned, keys)
-            return evaluate_steps(joined, (*residual(on.condition, joined.columns, keys, on.equalities), *steps))
+            joined = HashJoin(both, flow.rows, flow, self._scanned(operand), keys, by_null)
+            return evaluate_steps(joined, (*residual(on.condition, both, keys, by_null), *steps))
         self.operands.choose(operand, "lookup", cost, flow.rows)
         relation = weigh(render.select(operand), operand.names)
         return self._lookup(flow, relation, operand, on, steps, cost.rows_per_key)
@@ -475,14 +528,19 @@ class _DeltaLowering:
     def _pair(self, left: Flow, own: _Correction, operand: Operator, on: On, steps: tuple[Step, ...]) -> Flow:
         """ΔX ⋈ Δside: by Spark, where it compares the keys as PostgreSQL does, so that tasks share the work."""
         both = left.columns + operand.columns
-        keys = spark_keys(on.equalities, both)
-        if keys:
-            joined = HashJoin(both, left.rows, left, evaluate_steps(own.flow, own.steps), keys, sign=own.sign)
-            return evaluate_steps(joined, (*residual(on.condition, both, keys, on.equalities), *steps))
+        keys, by_null = all_keys(on.equalities, both)
+        if keys or by_null:
+            joined = HashJoin(both, left.rows, left, evaluate_steps(own.flow, own.steps), keys, by_null, own.sign)
+            return evaluate_steps(joined, (*residual(on.condition, both, keys, by_null), *steps))
         names = [column.name for column in left.columns]
         columns = steps[-1].columns if steps else both
         relation = join(from_input(1), names, own.as_input(2), operand.names, on.condition, own.sign)
         return JointLookup(columns, left.rows, (left, own.flow), run_steps(relation, steps))
+
+
+def _signed(own: _Correction | None) -> Correction:
+    """The same for Spark."""
+    return None if own is None else (own.sign, evaluate_steps(own.flow, own.steps))
 
 
 def divided_by(join: LeftJoin | Match, sides: Sequence[tuple[Flow, bool]]) -> tuple[tuple[str, ...], ...]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from pgtrickle.model import BIGINT, Column, Expr, PgType, quote
+from pgtrickle.model import BIGINT, Column, quote
 from pgtrickle.physical.flow import (
     WHOLE,
     Concat,
@@ -23,7 +23,6 @@ from pgtrickle.physical.flow import (
     LandAggregate,
     LandResult,
     LandWindow,
-    Lookup,
     Merged,
     Native,
     Physical,
@@ -32,21 +31,26 @@ from pgtrickle.physical.flow import (
     ReadResult,
     Share,
     Stage,
-    from_input,
     input_name,
+    is_native,
 )
-from pgtrickle.physical.native import Split
-from pgtrickle.physical.table_facts import TableFactsMap
+from pgtrickle.physical.spark_joins import (
+    all_keys,
+    evaluate_steps,
+    is_on_spark,
+    natively,
+    pairing,
+    residual,
+)
+from pgtrickle.physical.spark_sql import NotListedError
+from pgtrickle.physical.table_facts import TableFactsMap, prefers_tasks
 from pgtrickle.postgres.aggregate import is_additive, unusual
 from pgtrickle.postgres.weighted import GroupStep, Step, chain, kept_rows, rename, run_steps, weigh
-from pgtrickle.postgres.wire import WEIGHT, travels_as_itself, wire
+from pgtrickle.postgres.wire import WEIGHT
 from pgtrickle.query import render
-from pgtrickle.query.expression import element
 from pgtrickle.query.operators import (
     Aggregate,
     Constant,
-    Equality,
-    Filter,
     InnerJoin,
     LeftJoin,
     Match,
@@ -157,14 +161,11 @@ class FullLowering:
             stage = LandAggregate(number, aggregate, self._grouped(aggregate, plain))
             again = LandAggregate(number, aggregate, self._grouped(aggregate, careful))
         else:
-            stage, again = (
-                LandAggregate(number, aggregate, *self.flow(aggregate.input, group)) for group in (plain, careful)
-            )
-            if isinstance(again.input, HashJoin):
-                by_spark, left, _ = _natively(again.input, again.steps)
-                if not left:  # what is not a finite number is PostgreSQL's, and carefully
-                    self.stages.append(LandAggregate(number, aggregate, by_spark))
-                    return
+            again = LandAggregate(number, aggregate, *self.to_land(aggregate.input, careful))
+            if is_native(again.input):  # what is not a finite number is PostgreSQL's, and carefully
+                self.stages.append(again)
+                return
+            stage = LandAggregate(number, aggregate, *self.to_land(aggregate.input, plain))
         self.stages.append(stage if unusual(aggregate) is None else replace(stage, careful=again))
 
     def _splits(self, operator: Operator) -> bool:
@@ -192,12 +193,13 @@ class FullLowering:
     def finished(self, node: Stateful, number: int) -> str:
         return weigh(kept_rows(node, self.merged(number)), node.names)
 
-    def to_land(self, operator: Operator) -> tuple[Flow, tuple[Step, ...]]:
-        """The operator's rows, and the steps that are left to where they land: those that Spark cannot do."""
-        flow, pending = self.flow(operator)
-        if not isinstance(flow, HashJoin):
+    def to_land(self, operator: Operator, above: tuple[Step, ...] = ()) -> tuple[Flow, tuple[Step, ...]]:
+        """The operator's rows after the steps `above` it, and the steps that are left to where they land: those that
+        Spark cannot do."""
+        flow, pending = self.flow(operator, above)
+        if not is_on_spark(flow):
             return flow, pending
-        by_spark, left, _ = _natively(flow, pending)
+        by_spark, left, _ = natively(flow, pending)
         return by_spark, left
 
     def evaluated(self, operator: Operator) -> Flow:
@@ -219,8 +221,10 @@ class FullLowering:
                 relation = run_steps(weigh(render.select(core), core.names), steps)
                 return Read(columns, 10.0, relation, "constants"), ()
             case UnionAll(branches=branches):
-                flows = tuple(self.evaluated(rename(branch, core)) for branch in branches)
-                return concat(core.columns, flows), steps
+                found = tuple(self.to_land(rename(branch, core), steps) for branch in branches)
+                if not any(left for _, left in found):
+                    return concat(columns, tuple(flow for flow, _ in found)), ()
+                return concat(core.columns, tuple(self.evaluated(rename(branch, core)) for branch in branches)), steps
             case Stateful():
                 number = self.land(core)
                 relation = run_steps(self.finished(core, number), steps)
@@ -228,7 +232,7 @@ class FullLowering:
             case InnerJoin():
                 return self._join(core, columns, steps)
             case LeftJoin() | Match():
-                return self._asked(core, columns, steps), ()
+                return self._match(core, columns, steps)
         raise TypeError(f"no full evaluation of {type(core).__name__}")
 
     def _query(self, core: Operator, columns: tuple[Column, ...], steps: tuple[Step, ...]) -> Flow:
@@ -278,19 +282,40 @@ class FullLowering:
     def _join(
         self, node: InnerJoin, columns: tuple[Column, ...], steps: tuple[Step, ...]
     ) -> tuple[Flow, tuple[Step, ...]]:
-        keys = spark_keys(node.equalities, node.columns)
+        keys, by_null = all_keys(node.equalities, node.columns)
         has_state = any(isinstance(below, Stateful) for below in walk(node))
         if not keys and not has_state:
             relation = run_steps(weigh(self._select(node), node.names), steps)
             return Read(columns, 1000.0, relation, "a join evaluated by PostgreSQL", place=self._place(node)), ()
-        by_null = spark_keys(null_safe(node.equalities), node.columns)
         if node.equalities and not keys and not by_null:
             return self._asked(node, columns, steps), ()  # PostgreSQL can join by them, and Spark cannot
         left, right = self.evaluated(node.left), self.evaluated(node.right)
         joined = HashJoin(node.columns, max(left.rows, right.rows), left, right, keys, by_null)
-        return joined, (*residual(node.condition, node.columns, keys, node.equalities), *steps)
+        return joined, (*residual(node.condition, node.columns, keys, by_null), *steps)
 
-    def _asked(self, node: InnerJoin | LeftJoin | Match, columns: tuple[Column, ...], steps: tuple[Step, ...]) -> Flow:
+    def _match(
+        self, node: LeftJoin | Match, columns: tuple[Column, ...], steps: tuple[Step, ...]
+    ) -> tuple[Flow, tuple[Step, ...]]:
+        """By PostgreSQL if tasks can share a table of the left side, which costs less than to move both sides. If not,
+        one query does it all, or Spark, if it can, where its tasks are faster together."""
+        if self._splits(node):
+            return self._asked(node, columns, steps), ()
+        if not prefers_tasks(self.facts, (below for below in walk(node) if isinstance(below, Scan))):
+            return self._asked(node, columns, steps, " in one query"), ()
+        try:
+            pairs = pairing(node.condition, node.equalities, (*node.left.columns, *node.right.columns))
+        except NotListedError as why:
+            return self._asked(node, columns, steps, f" in one query ({why})"), ()
+        made = pairs.match(node, self.evaluated(node.left), self.evaluated(node.right))
+        return Native(node.columns, made.rows, made, self._asked(node, node.columns, ())), steps
+
+    def _asked(
+        self,
+        node: InnerJoin | LeftJoin | Match,
+        columns: tuple[Column, ...],
+        steps: tuple[Step, ...],
+        why: str = "",
+    ) -> Flow:
         """Each task lets PostgreSQL join its share of a table that the left side reads; state below is built too."""
         self._land_below(node)
         shared = self._largest(node) if self._splits(node) else None
@@ -300,7 +325,7 @@ class FullLowering:
 
         size = 1000.0 if shared is None else self.facts.rows(shared.table.oid)
         split_by = None if shared is None else Share(shared.table.qualified, relation)
-        return Read(columns, size, relation(WHOLE), "a join evaluated by PostgreSQL", split_by, self._place(node))
+        return Read(columns, size, relation(WHOLE), f"a join evaluated by PostgreSQL{why}", split_by, self._place(node))
 
 
 def _shareable(operator: Operator) -> list[Scan]:
@@ -326,77 +351,6 @@ def copy_of(operator: Operator, copies: Mapping[int, str]) -> str | None:
 def _from(scan: Scan, table: str) -> str:
     attributes = [f"{quote(attribute)} AS {quote(name)}" for attribute, name in scan.pairs]
     return f"SELECT {', '.join(attributes)} FROM {scan.named(table)}"
-
-
-def spark_keys(equalities: tuple[Equality, ...], columns: tuple[Column, ...]) -> tuple[tuple[str, str], ...]:
-    """The pairs of plain columns among the equalities on which Spark and PostgreSQL agree."""
-    types = {column.name: column.type for column in columns}
-    keys = []
-    for equality in equalities:
-        if not (_is_column(equality.left) and _is_column(equality.right)):
-            continue
-        one, other = equality.left.columns[0], equality.right.columns[0]
-        if _travel_alike(types[one], types[other]):
-            keys.append((one, other))
-    return tuple(keys)
-
-
-def _travel_alike(one: PgType, other: PgType) -> bool:
-    """Whether values of two types travel in the same form if, and only if, they are equal."""
-    if travels_as_itself(one) and travels_as_itself(other):
-        return wire(one) is wire(other)
-    return (one.oid, one.name) == (other.oid, other.name) and one.has_one_look and other.has_one_look
-
-
-def null_safe(equalities: tuple[Equality, ...]) -> tuple[Equality, ...]:
-    """Those of the form ARRAY[x] = ARRAY[y], by which NULL finds NULL, as x and y."""
-    found = ((each, element(each.left), element(each.right)) for each in equalities)
-    return tuple(Equality(x, y) for each, x, y in found if x != each.left and y != each.right)
-
-
-def _is_column(expression: Expr) -> bool:
-    return len(expression.columns) == 1 and expression.sql.strip('"') == expression.columns[0]
-
-
-def residual(
-    condition: Expr | None,
-    columns: tuple[Column, ...],
-    keys: tuple[tuple[str, str], ...],
-    equalities: tuple[Equality, ...],
-) -> tuple[Step, ...]:
-    """The filter a hash join on some of the condition's equalities still needs: none, or the whole condition."""
-    if condition is None or (len(keys) == len(equalities) == _conjuncts(condition)):
-        return ()
-    return (Filter(columns, Operator(columns), condition),)
-
-
-def _conjuncts(condition: Expr) -> int:
-    """How many conjuncts a condition has at most: every AND in the text counts, quoted or not."""
-    return condition.sql.upper().count(" AND ") + 1
-
-
-def evaluate_steps(flow: Flow, steps: tuple[Step, ...]) -> Flow:
-    """The flow after the steps, over its rows: evaluated by Spark if it has joined them, as far as it can, or else by
-    PostgreSQL."""
-    if not steps:
-        return flow
-    if not isinstance(flow, HashJoin):
-        return _asked(flow, steps, "expressions")
-    by_spark, left, why = _natively(flow, steps)
-    return by_spark if not left else _asked(by_spark, left, f"expressions ({why})")
-
-
-def _natively(flow: Flow, steps: tuple[Step, ...]) -> tuple[Flow, tuple[Step, ...], str | None]:
-    """The flow after the first of the steps, those that are left to PostgreSQL, and why."""
-    split = Split(flow.columns, list(steps))
-    if not split.done:
-        return flow, steps, split.why
-    asked = _asked(flow, tuple(split.done), "expressions")
-    return Native(split.columns, flow.rows, asked, split.sql), tuple(split.left), split.why
-
-
-def _asked(flow: Flow, steps: tuple[Step, ...], what: str) -> Lookup:
-    return Lookup(steps[-1].columns, flow.rows, flow, run_steps(from_input(1), steps), what)
 
 
 def concat(columns: tuple[Column, ...], flows: tuple[Flow, ...]) -> Flow:

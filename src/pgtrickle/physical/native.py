@@ -1,4 +1,4 @@
-"""Which steps over rows that Spark has joined are Spark's own, and what they are in its SQL. Pure; for `lower_full.py`.
+"""Which steps over rows that Spark has joined are Spark's own, and what they are in its SQL. Pure; for `spark_joins.py`.
 
 As long as each expression of a step is on the list of `spark_sql.py`, Spark does it; what comes after that is sent to
 PostgreSQL. Groups are contributions, and added up where they land: that Spark takes for two what PostgreSQL groups as

@@ -52,11 +52,11 @@ class Operands:
         by_keys = rows * index_cost(cost.rows_per_key)
         return cost.index is not None and by_keys < sum(scan_cost(self.facts, scan) for scan in scans(operand))
 
-    def choose_lookup(self, operand: Operator, rows: float, keys: Keys) -> None:
+    def choose_lookup(self, operand: Operator, rows: float, keys: Keys, why: str | None = None) -> None:
         if keeps_state(operand):
             self.choices.append(Choice(tables(operand), "lookup", "in the aggregate's state"))
         else:
-            self.choose(operand, "lookup", read_cost(self.facts, rows, scans(operand), keys), rows)
+            self.choose(operand, "lookup", read_cost(self.facts, rows, scans(operand), keys), rows, why)
 
     def choose_turned(self, operand: Operator, among: Expr | None) -> None:
         """What the clock changes: between the bounds that moved, or anywhere."""
@@ -65,9 +65,11 @@ class Operands:
         else:
             self.choices.append(Choice(tables(operand), "range", f"what the clock passed: {timed(among.sql)}"))
 
-    def choose(self, operand: Operator, method: str, cost: ReadCost, rows: float) -> None:
+    def choose(self, operand: Operator, method: str, cost: ReadCost, rows: float, why: str | None = None) -> None:
+        """`why`: for what reason Spark, for which it would be less, is not to join it."""
         index = f"index on {cost.index}" if cost.index else "no index on the key"
         index += f" ({cost.missing} would help)" if cost.missing else ""
+        index += f"; not by Spark: {why}" if why else ""
         estimate = f"about {rows:.0f} rows to match; lookup {cost.by_lookup:.3f} s, scan {cost.by_scan:.3f} s"
         self.choices.append(Choice(tables(operand), method, index, cost.missing, estimate))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pgtrickle.model import quote
@@ -15,6 +15,7 @@ _ROW_BY_INDEX_SECONDS = 1e-6  # one more row of a probe, that stays in the serve
 _SCAN_IN_SERVER_SECONDS = 0.3e-6  # one row, read by PostgreSQL for a batch without an index
 _SCAN_TO_SPARK_SECONDS = 3e-6  # one row, carried to Spark and joined there
 _SPARK_JOIN_SECONDS = 0.5  # the shuffle a scan needs
+_JOIN_IN_SERVER_SECONDS = 1e-6  # one row, read and joined by one backend
 LOOKUP_BATCH = 20_000
 SMALL_CHANGES = 20_000
 """Up to so many the driver reads the window and one task does the work, with one query for all joins of a delta."""
@@ -33,10 +34,12 @@ class TableFacts:
 
 @dataclass(frozen=True, slots=True)
 class TableFactsMap:
-    """All sources, by oid, and the number of changes of each in the window."""
+    """All sources, by oid, and the number of changes of each in the window. `tasks`: those of Spark's that run at once;
+    any number, where the server is to be spared."""
 
     tables: Mapping[int, TableFacts]
     changes: Mapping[int, int] = field(default_factory=dict)
+    tasks: float = 1.0
 
     def rows(self, oid: int) -> float:
         """Rows of a table, at least one; one for a table that was not asked about."""
@@ -93,6 +96,13 @@ def index_cost(rows: float) -> float:
 def scan_cost(facts: TableFactsMap, scan: Scan) -> float:
     """Cost of all rows of a table, read in the server."""
     return facts.rows(scan.table.oid) * _SCAN_IN_SERVER_SECONDS
+
+
+def prefers_tasks(facts: TableFactsMap, scans: Iterable[Scan]) -> bool:
+    """Whether tasks read tables and join them in less time than one backend, whose query they cannot share."""
+    rows = sum(facts.rows(scan.table.oid) for scan in scans)
+    by_tasks = rows * _SCAN_TO_SPARK_SECONDS / facts.tasks + _SPARK_JOIN_SECONDS
+    return by_tasks < rows * _JOIN_IN_SERVER_SECONDS
 
 
 def _name(key: Equality) -> str:

@@ -11,6 +11,7 @@ What comes before and after, locks and further attempts, is in `loop.py`. Used i
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -420,6 +421,7 @@ class TableRefresh(RefreshRecord):
         upstream = self._upstream(prepared) if whole else AS_THEY_ARE
         try:
             if whole:
+                facts = facts if choice.way.on_postgres else replace(facts, tasks=self._tasks())
                 physical = plan_full(prepared, facts, upstream, in_one=choice.way.on_postgres)
             else:
                 physical = plan_delta(prepared, facts, window, changed, self.scratch)
@@ -550,6 +552,15 @@ class TableRefresh(RefreshRecord):
         return StageRunner(
             prepared, self.connections, evaluator, window, self.scratch, whole, most, late, upstream.copies
         )
+
+    def _tasks(self) -> float:
+        """How many tasks of Spark's run at once, or any number where the server is to be spared."""
+        from pgtrickle.spark.parallelism import tasks_at_once
+
+        if self.owner.settings.spare_source:
+            return math.inf
+        with self.working.apart():
+            return tasks_at_once(self.owner.session())
 
     def _evaluator(self, window: Window, way: Way, *, small: bool) -> Evaluator:
         if way.on_postgres:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from pgtrickle.errors import EnvironmentProblem
-from pgtrickle.physical.flow import Concat, Flow, HashJoin, JointLookup, Lookup, Merged, Read, inputs, parts
+from pgtrickle.physical.flow import Concat, Flow, HashJoin, HashMatch, JointLookup, Lookup, Merged, Read, inputs, parts
 from pgtrickle.spark.executors import is_connect
 from pgtrickle.spark.transport import asked_sql
 from pgtrickle.spark.worker import Batches, Snapshot, arrays, arrow_schema
@@ -91,7 +91,7 @@ class TaskPlanner:
 
 def joins_on_spark(flow: Flow) -> bool:
     """Whether it takes Spark's own join, for which there is no plan."""
-    return isinstance(flow, HashJoin) or any(map(joins_on_spark, inputs(flow)))
+    return isinstance(flow, HashJoin | HashMatch) or any(map(joins_on_spark, inputs(flow)))
 
 
 def _is_empty(plan: TaskPlan) -> bool:

@@ -10,25 +10,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pgtrickle.physical.flow import (
+    Computed,
     Concat,
     Flow,
     HashJoin,
+    HashMatch,
     JointLookup,
     Lookup,
     Merged,
     Native,
+    Net,
     Place,
     Read,
+    SparkSql,
     inputs,
     uses,
 )
 from pgtrickle.postgres.wire import WEIGHT, quote_spark, send_rows, spark_schema
+from pgtrickle.query.operators import MatchKind
 from pgtrickle.spark import worker
 from pgtrickle.spark.landing import to_driver
 from pgtrickle.spark.small_window import SmallWindow
@@ -97,8 +103,7 @@ class Frames:
     def consolidated(self, flow: Flow) -> DataFrame:
         """The flow with equal rows added up and those of weight zero gone."""
         names = [quote_spark(column.name) for column in flow.columns]
-        summed = self.frame(flow).groupBy(*names).agg(F.sum(WEIGHT).alias(WEIGHT))
-        return summed.where(f"{WEIGHT} <> 0")
+        return _consolidated(self.frame(flow), names)
 
     def _build(self, flow: Flow) -> DataFrame:
         match flow:
@@ -109,10 +114,16 @@ class Frames:
                 return self._map(frame, worker.look_up(self._at(Place.SNAPSHOT), asked_sql(flow), whole=whole), flow)
             case JointLookup():
                 return self._together(flow)
-            case Native(asked=Lookup(input=source)):
-                return _native(self.frame(source), flow)
+            case Native(by_spark=made):
+                return self.frame(made)
+            case Computed(input=source, columns=columns, sql=sql):
+                return _computed(self.frame(source), [column.name for column in columns], sql)
             case HashJoin():
                 return self._hash_join(flow)
+            case HashMatch():
+                return self._hash_match(flow)
+            case Net(terms=terms):
+                return self._net(flow, [(sign, self.frame(part)) for sign, part in terms])
             case Concat(flows=flows):
                 return self._concat(flow, [self.frame(part) for part in flows])
         raise TypeError(f"no frame for {type(flow).__name__}")
@@ -168,13 +179,36 @@ class Frames:
         return frame.coalesce(1) if self.small else frame.repartition(1)
 
     def _hash_join(self, flow: HashJoin) -> DataFrame:
-        left = _to_all(self.frame(flow.left), flow.left)
-        right = _to_all(self.frame(flow.right).withColumnRenamed(WEIGHT, _OTHER_WEIGHT), flow.right)
-        on = [left[one] == right[other] for one, other in flow.keys]
-        on += [left[one].eqNullSafe(right[other]) for one, other in flow.null_safe]
+        left, right = _to_all(self.frame(flow.left), flow.left), self._right(flow)
+        on = _alike(flow, left, right)
         joined = left.join(right, on, "inner") if on else left.crossJoin(right)
         names = [F.col(quote_spark(column.name)) for column in flow.columns]
         return joined.select(*names, (F.col(WEIGHT) * F.col(_OTHER_WEIGHT) * flow.sign).alias(WEIGHT))
+
+    def _hash_match(self, flow: HashMatch) -> DataFrame:
+        left, right = self.frame(flow.left), self._right(flow)
+        on = [*_alike(flow, left, right), *map(F.expr, flow.where)]
+        names = [F.col(quote_spark(column.name)) for column in flow.columns]
+        match flow.kind:
+            case None:
+                joined = left.join(right, on, "left")
+                return joined.select(*names, (F.col(WEIGHT) * F.coalesce(_OTHER_WEIGHT, F.lit(1))).alias(WEIGHT))
+            case MatchKind.SEMI:
+                return left.join(right, on, "leftsemi")
+            case MatchKind.ANTI:
+                return left.join(right, on, "leftanti")
+        mark = flow.columns[-1].name
+        found, others = (left.join(right, on, how) for how in ("leftsemi", "leftanti"))
+        marked = found.withColumn(mark, F.lit(True)).union(others.withColumn(mark, F.lit(False)))
+        return marked.select(*names, WEIGHT)
+
+    def _right(self, flow: HashJoin | HashMatch) -> DataFrame:
+        return _to_all(self.frame(flow.right).withColumnRenamed(WEIGHT, _OTHER_WEIGHT), flow.right)
+
+    def _net(self, flow: Net, terms: list[tuple[int, DataFrame]]) -> DataFrame:
+        names = [quote_spark(column.name) for column in flow.columns]
+        frames = [frame.select(*names, (F.col(WEIGHT) * sign).alias(WEIGHT)) for sign, frame in terms]
+        return _consolidated(reduce(DataFrame.union, frames), names)
 
     def _concat(self, flow: Concat, frames: list[DataFrame]) -> DataFrame:
         names = [quote_spark(column.name) for column in flow.columns] + [WEIGHT]
@@ -190,17 +224,27 @@ def _to_all(frame: DataFrame, flow: Flow) -> DataFrame:
     return F.broadcast(frame) if counted and flow.rows <= _FEW else frame
 
 
-def _native(frame: DataFrame, flow: Native) -> DataFrame:
-    """What Spark makes of the rows by itself."""
-    for condition in flow.sql.where:
+def _alike(flow: HashJoin | HashMatch, left: DataFrame, right: DataFrame) -> list[Column]:
+    """That rows are equal in the keys."""
+    on = [left[one] == right[other] for one, other in flow.keys]
+    return on + [left[one].eqNullSafe(right[other]) for one, other in flow.null_safe]
+
+
+def _consolidated(frame: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Rows that look alike are one, of the sum of their weights, or none."""
+    return frame.groupBy(*names).agg(F.sum(WEIGHT).alias(WEIGHT)).where(f"{WEIGHT} <> 0")
+
+
+def _computed(frame: DataFrame, names: Sequence[str], sql: SparkSql) -> DataFrame:
+    for condition in sql.where:
         frame = frame.where(condition)
-    names = [*(column.name for column in flow.columns), WEIGHT]
-    outputs = [F.expr(sql).alias(n) for sql, n in zip((*flow.sql.outputs, flow.sql.weight), names, strict=True)]
-    keys = flow.sql.keys
-    return frame.select(*outputs) if keys is None else frame.groupBy(*outputs[:keys]).agg(*outputs[keys:])
+    outputs = [F.expr(made).alias(n) for made, n in zip((*sql.outputs, sql.weight), (*names, WEIGHT), strict=True)]
+    return frame.select(*outputs) if sql.keys is None else frame.groupBy(*outputs[: sql.keys]).agg(*outputs[sql.keys :])
 
 
 def _connections(flow: Flow) -> int:
     """The most that a task has open which computes a flow, were it all one task."""
     below = max(map(_connections, inputs(flow)), default=0)
+    if isinstance(flow, Native):
+        return max(below, _connections(flow.asked))
     return below + isinstance(flow, Read | Merged | Lookup | JointLookup)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -86,7 +87,7 @@ class OnSpark:
             return self._land(asked(flow), consolidate=consolidate)
         try:
             return self._land(flow, consolidate=consolidate)
-        except PySparkException as error:
+        except (PySparkException, Py4JError) as error:  # it is still py4j's where a table was to go to all tasks
             self._stopped = stopped_at(error)
             if self._stopped is None:
                 raise
