@@ -206,11 +206,21 @@ def caller(conn: psycopg.Connection[Any]) -> Caller:
     return Caller(found.pop("search_path"), found)
 
 
+_SCHEMAS: Final = """
+WITH before AS MATERIALIZED (SELECT pg_catalog.current_setting('search_path') AS path),
+there AS MATERIALIZED (SELECT path, pg_catalog.set_config('search_path', %s, true) AS now FROM before),
+found AS MATERIALIZED (
+    SELECT path, pg_catalog.current_schemas(false)::pg_catalog.text[] AS schemas FROM there WHERE now IS NOT NULL
+)
+SELECT schemas, pg_catalog.set_config('search_path', path, true) FROM found
+"""
+"""Looks from another path, and goes back. In one statement, and no transaction to roll back: at a ROLLBACK psycopg
+forgets all that it has prepared."""
+
+
 def schemas_of(conn: psycopg.Connection[Any], search_path: str) -> list[str]:
     """The schemas of a user's path, in order: those that exist and that this role may use."""
-    with conn.transaction(force_rollback=True):
-        conn.execute("SELECT pg_catalog.set_config('search_path', %s, true)", (search_path,))
-        row = conn.execute("SELECT pg_catalog.current_schemas(false)::pg_catalog.text[]").fetchone()
+    row = conn.execute(_SCHEMAS, (search_path,)).fetchone()
     assert row is not None
     return list(row[0])
 

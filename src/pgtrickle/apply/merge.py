@@ -45,7 +45,7 @@ def apply_delta(
 ) -> Applied:
     """Applies weighted rows; `columns` are their names, in the order of the storage's. An updated row counts as one
     deleted and one inserted."""
-    return _run(writer, result.apply_delta(storage, relation, columns, unique_names(), key))
+    return _run(writer, result.apply_delta(storage, relation, columns, unique_names(), key, once=True))
 
 
 def replace(

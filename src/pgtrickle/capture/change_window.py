@@ -23,6 +23,7 @@ from pgtrickle.errors import StateError
 from pgtrickle.model import TABLEOID, quote
 
 _SNAPSHOT = re.compile(r"\d+:\d+:(\d+(,\d+)*)?")
+_SINCE, _UNTIL = "%(since)s::pg_snapshot", "%(until)s::pg_snapshot"
 
 
 class NotCaptured(StateError):
@@ -144,7 +145,11 @@ def pending(
     if not source_oids:
         return {}
     try:
-        rows = conn.execute(pending_sql(source_oids, since, until, sides=sides)).fetchall()
+        if sides:
+            rows = conn.execute(pending_sql(source_oids, since, until, sides=sides)).fetchall()
+        else:  # the same text each time, so that it is planned once
+            asked = _pending_sql(source_oids, dict.fromkeys(source_oids, _tests(_SINCE, until and _UNTIL)))
+            rows = conn.execute(asked, {"since": since, "until": until}).fetchall()
     except psycopg.errors.UndefinedTable as error:
         raise NotCaptured(
             f"a change buffer is missing: {error.diag.message_primary}",
@@ -157,6 +162,10 @@ def pending_sql(
     source_oids: Sequence[int], since: str, until: str | None = None, *, sides: Mapping[int, Sides] | None = None
 ) -> sql.Composed:
     """What `pending` asks: of each source its oid, and the values of a `Pending`."""
+    return _pending_sql(source_oids, {oid: in_window(since, until, (sides or {}).get(oid)) for oid in source_oids})
+
+
+def _pending_sql(source_oids: Sequence[int], windows: Mapping[int, str]) -> sql.Composed:
     counts = [
         sql.SQL(
             "SELECT {oid}::bigint, count(*), coalesce(bool_or(action = 'T'), false),"
@@ -170,7 +179,7 @@ def pending_sql(
             triggers=sql.SQL(captured.TRIGGERS),
             function=sql.Literal(f"{SCHEMA}.{function_name(oid)}"),
             buffer=buffer_identifier(oid),
-            window=sql.SQL(in_window(since, until, (sides or {}).get(oid))),
+            window=sql.SQL(windows[oid]),
         )
         for oid in source_oids
     ]
@@ -218,12 +227,14 @@ def of_heirs(source_oid: int) -> str:
 
 def in_window(since: str, until: str | None, sides: Sides | None) -> str:
     """The condition on a buffer's row that it is in the window, and counts."""
-    tests = [f"NOT pg_visible_in_snapshot(xid, {_snapshot(since)})"]
-    if until is not None:
-        tests.append(f"pg_visible_in_snapshot(xid, {_snapshot(until)})")
-    if sides is not None:
-        tests.append(sides.counts(since))
-    return " AND ".join(tests)
+    tests = _tests(_snapshot(since), until and _snapshot(until))
+    return tests if sides is None else f"{tests} AND {sides.counts(since)}"
+
+
+def _tests(since: str, until: str | None) -> str:
+    """Of SQL that has the snapshots."""
+    begun = f"NOT pg_visible_in_snapshot(xid, {since})"
+    return begun if until is None else f"{begun} AND pg_visible_in_snapshot(xid, {until})"
 
 
 def _parts(snapshot: str) -> tuple[int, int, frozenset[int]]:

@@ -90,18 +90,19 @@ def equality_sides(condition: Expr) -> tuple[Expr, Expr] | None:
 
 def element(expression: Expr) -> Expr:
     """x of ARRAY[x], by which NULLs are compared too (see `keyed.Key`); any other expression as it is."""
-    node = node_of(expression)
+    node = parsed(expression.sql)
     is_one = isinstance(node, exp.Array) and len(node.expressions) == 1
     return from_node(node.expressions[0]) if is_one else expression
 
 
 def node_of(expression: Expr) -> exp.Expr:
     """A fresh syntax node of the expression."""
-    return _parsed(expression.sql).copy()
+    return parsed(expression.sql).copy()
 
 
 @lru_cache(maxsize=1024)
-def _parsed(sql: str) -> exp.Expr:
+def parsed(sql: str) -> exp.Expr:
+    """The syntax node of an expression that others have too: to look at, not to change."""
     return dialect.parse_expression(sql)
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from sqlglot import exp
 
 from pgtrickle.model import Column, PgType
-from pgtrickle.query.expression import node_of
+from pgtrickle.query.expression import parsed
 from pgtrickle.query.operators import Aggregate, Filter, InnerJoin, LeftJoin, Match, Operator, Project
 
 _NUMERIC = 1700
@@ -42,7 +42,7 @@ def _below(operator: Operator, column: Column) -> int | None:
             return known_scale(below, column)
         case Project(input=below):
             made = operator.expressions[operator.names.index(column.name)]
-            return _scale(node_of(made), {each.name: each for each in below.columns}, below)
+            return _scale(parsed(made.sql), {each.name: each for each in below.columns}, below)
         case InnerJoin(left=left, right=right) | LeftJoin(left=left, right=right):
             return known_scale(left if column.name in left.names else right, column)
         case Match(left=left):

@@ -30,8 +30,8 @@ class Connections:
         return cls(connection, connection, connection, connection, connection)
 
     def use_settings(self, settings: Mapping[str, str]) -> None:
-        """Puts the settings stored with a stream table in effect in the transactions that are open."""
-        for connection in self:
+        """Puts the settings stored with a stream table in effect in the transactions that are open and see data."""
+        for connection in (self.reader, self.writer, self.aside, self.late):
             if connection.info.transaction_status is TransactionStatus.INTRANS:
                 use_settings(connection, settings)
 

@@ -15,6 +15,7 @@ from pgtrickle.config import Settings
 from pgtrickle.fence import Fence, hold
 from pgtrickle.refresh.connections import Connections
 from pgtrickle.refresh.definition.define import load
+from pgtrickle.refresh.gather_facts import KnownTables
 from pgtrickle.refresh.prepared import Prepared
 from pgtrickle.refresh.tick import Moment
 from pgtrickle.refresh.ways import Way
@@ -51,6 +52,8 @@ class Refresher:
     """Whether it has refreshed on Spark before."""
     clock: Callable[[], datetime] | None = None
     """Says what time it is, in place of the server: for tests, which move the clock."""
+    tables: KnownTables = field(default_factory=KnownTables)
+    """What is known of the indexes of the tables that are read."""
     _connections: Connections | None = None
     _backends: Backends | None = None
 

@@ -360,7 +360,8 @@ class TableRefresh(RefreshRecord):
             raise Stop(Skip(f"{self.stream} cannot be computed {where}: {problem}")) from problem
 
     def _facts(self, prepared: Prepared, changes: Mapping[int, int]) -> TableFactsMap:
-        return ask.gather(self.connections.reader, [table.oid for table in prepared.sources], changes)
+        oids = [table.oid for table in prepared.sources]
+        return ask.gather(self.connections.reader, oids, changes, self.owner.tables)
 
     def _circumstances(
         self, stream: StreamTable, prepared: Prepared, facts: TableFactsMap, truncated: frozenset[int]

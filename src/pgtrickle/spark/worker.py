@@ -94,10 +94,9 @@ class Snapshot:
         with _connection(dsn).cursor() as cursor:
             _use(cursor, dsn, self.settings)
             failpoints.reach("task-begun")
-            cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             try:
-                if self.name is not None:
-                    cursor.execute(f"SET TRANSACTION SNAPSHOT '{self.name}'")
+                at = "" if self.name is None else f"; SET TRANSACTION SNAPSHOT '{self.name}'"
+                cursor.executescript(f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY{at}")
                 yield cursor
             finally:
                 cursor.execute("ROLLBACK")
@@ -160,8 +159,7 @@ def _alive(connection: adbc.Connection) -> bool:
     """Whether a kept connection still answers: the server may have restarted since."""
     try:
         with connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
-            cursor.fetchone()
+            cursor.executescript("SELECT")
     except adbc.Error:
         return False
     return True

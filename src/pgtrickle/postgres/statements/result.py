@@ -55,9 +55,16 @@ class Storage:
 
 
 def apply_delta(
-    storage: Storage, relation: str, columns: tuple[Column, ...], scratch: Scratch, key: Key = None
+    storage: Storage,
+    relation: str,
+    columns: tuple[Column, ...],
+    scratch: Scratch,
+    key: Key = None,
+    *,
+    once: bool = False,
 ) -> Script:
-    """Applies weighted rows; `columns` are their names, in the order of the storage's."""
+    """Applies weighted rows; `columns` are their names, in the order of the storage's. `once`: nothing else of the
+    transaction has these names, so that its end drops the tables. (At a DROP psycopg forgets what it has prepared.)"""
     delta = _Delta(storage, tuple(column.name for column in columns), scratch.table("apply"), scratch.table("pairs"))
     consolidated = (
         temporary(delta.table, by_image(relation, columns)),
@@ -66,15 +73,12 @@ def apply_delta(
         ),  # else PostgreSQL takes it for large, and reads the whole stream table
     )
     if key is None or len(key) == len(columns):
-        return (*consolidated, delta.delete(), delta.insert(), *drop(delta.table))
-    return (
-        *consolidated,
-        *delta.take_pairs(key),
-        delta.delete(),
-        delta.update(key),
-        delta.insert(),
-        *drop(delta.table, delta.pairs),
-    )
+        applied: Script = (*consolidated, delta.delete(), delta.insert())
+        made: tuple[str, ...] = (delta.table,)
+    else:
+        applied = (*consolidated, *delta.take_pairs(key), delta.delete(), delta.update(key), delta.insert())
+        made = (delta.table, delta.pairs)
+    return applied if once else (*applied, *drop(*made))
 
 
 def apply_at_once(
