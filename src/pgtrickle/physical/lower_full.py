@@ -70,11 +70,12 @@ def lower_full(
     copies: Mapping[int, str] | None = None,
     *,
     in_one: bool = False,
+    spare: bool = False,
 ) -> Physical:
     """The physical plan of a full refresh; `merged` names the new state of an aggregate once landed, `copies` the
     tables that stand for some of the sources where the reader's transaction is. `in_one`: for PostgreSQL alone, a query
-    a stage."""
-    lowering = FullLowering(tree, facts, merged, copies or {}, in_one)
+    a stage. `spare`: what Spark can join and group by itself is read only, whatever that takes."""
+    lowering = FullLowering(tree, facts, merged, copies or {}, in_one, spare)
     core, steps = chain(tree)
     if isinstance(core, Stateful):
         number = lowering.land(core)
@@ -116,6 +117,7 @@ class FullLowering:
     merged: Callable[[int], str]
     copies: Mapping[int, str] = field(default_factory=dict)
     in_one: bool = False
+    spare: bool = False
     stages: list[Stage] = field(default_factory=list)
     landed: set[int] = field(default_factory=set)
 
@@ -153,6 +155,9 @@ class FullLowering:
                 LandAggregate(number, aggregate, self.flow(aggregate.input, group)[0], grouped=True)
                 for group in (plain, careful)
             )
+        elif (by_spark := self._grouped_by_spark(aggregate, careful)) is not None:
+            self.stages.append(LandAggregate(number, aggregate, by_spark))
+            return
         elif self._splits(aggregate.input):
             stage = LandAggregate(number, aggregate, self._grouped(aggregate, plain))
             again = LandAggregate(number, aggregate, self._grouped(aggregate, careful))
@@ -160,12 +165,18 @@ class FullLowering:
             stage, again = (
                 LandAggregate(number, aggregate, *self.flow(aggregate.input, group)) for group in (plain, careful)
             )
-            if isinstance(again.input, HashJoin):
-                by_spark, left, _ = _natively(again.input, again.steps)
-                if not left:  # what is not a finite number is PostgreSQL's, and carefully
-                    self.stages.append(LandAggregate(number, aggregate, by_spark))
-                    return
         self.stages.append(stage if unusual(aggregate) is None else replace(stage, careful=again))
+
+    def _grouped_by_spark(self, aggregate: Aggregate, careful: tuple[Step, ...]) -> Flow | None:
+        """The groups of what Spark joins, if it can make all of them, and PostgreSQL is not to do it. What is not a
+        finite number is PostgreSQL's in any case, and so carefully."""
+        if self._splits(aggregate.input) and not self.spare:
+            return None
+        joined, pending = self.flow(aggregate.input, careful)
+        if not isinstance(joined, HashJoin):
+            return None
+        by_spark, left, _ = _natively(joined, pending)
+        return None if left else by_spark
 
     def _splits(self, operator: Operator) -> bool:
         """Whether the rows are a join of tables, one of which tasks can share among them."""

@@ -420,7 +420,8 @@ class TableRefresh(RefreshRecord):
         upstream = self._upstream(prepared) if whole else AS_THEY_ARE
         try:
             if whole:
-                physical = plan_full(prepared, facts, upstream, in_one=choice.way.on_postgres)
+                spare = self.owner.settings.spare_source
+                physical = plan_full(prepared, facts, upstream, in_one=choice.way.on_postgres, spare=spare)
             else:
                 physical = plan_delta(prepared, facts, window, changed, self.scratch)
         except Inseparable as error:
