@@ -177,8 +177,8 @@ class Settings:
     )
     spare_source: bool = _setting(
         False,
-        "Whether AUTO has Spark evaluate everything because the database's CPU is what is scarce: no refresh is"
-        " evaluated by PostgreSQL alone.",
+        "Whether Spark does what it can because the database's CPU is what is scarce: AUTO has no refresh evaluated by"
+        " PostgreSQL alone, and full refreshes have Spark join and group where PostgreSQL would be faster.",
     )
     log_level: str = _setting(
         "info", "The least important events that the service logs.", choices=("debug", "info", "warning", "error")

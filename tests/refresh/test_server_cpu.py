@@ -16,6 +16,7 @@ from pgtrickle import db
 from pgtrickle.api import Trickle
 from pgtrickle.physical.table_facts import SMALL_CHANGES
 from pgtrickle.server_cpu import UNKNOWN, Backends, Told, question
+from tests.refresh.oracle import differing
 
 BURN = "(SELECT sum(sqrt(g)) FROM generate_series(1, t.work) AS g)"
 QUERY = f"SELECT t.id, u.name, {BURN} > 0 AS done FROM t JOIN u ON u.id = t.id"
@@ -139,3 +140,44 @@ def test_a_process_of_another_machine_is_not_taken_for_the_servers(database18: s
         assert (later.told, later.here_ms(), later.sql) == (Told.BY_NOBODY, None, UNKNOWN)
         mine = Backends.of([(conn.fileno(), started, False), (pid, started, False)])
         assert mine.told is Told.BY_NOBODY
+
+
+SUMS = (
+    "SELECT c.region, count(*) AS n, sum(o.amount) AS amount, sum(o.amount * o.parts) AS worth, avg(o.parts) AS mean,"
+    " max(o.amount) AS most, min(o.amount) AS least, sum(o.amount + c.region) AS a, sum(o.amount - o.parts) AS b,"
+    " sum(o.amount * c.region) AS d, max(o.amount * o.parts) AS e"
+    " FROM orders o JOIN customers c ON c.id = o.customer GROUP BY c.region"
+)
+
+
+def test_a_source_that_is_to_be_spared_is(
+    database18: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark then joins and groups what PostgreSQL only reads; and AUTO has it evaluate everything."""
+    monkeypatch.setenv("PGTRICKLE_POSTGRES_ROWS", "10000000")
+    spent: dict[str, float] = {}
+    with db.open_session(database18) as conn:
+        conn.execute("CREATE TABLE customers (id int PRIMARY KEY, region int)")
+        conn.execute("CREATE TABLE orders (id int, customer int, amount numeric(10,2), parts int)")
+        conn.execute("INSERT INTO customers SELECT g, g % 7 FROM generate_series(1, 5000) AS g")
+        conn.execute(
+            "INSERT INTO orders SELECT g, g % 5000, nullif(g % 1000, 7) / 8.0, g % 5 FROM generate_series(1, 300000) g"
+        )
+        conn.execute("ANALYZE orders")
+        conn.execute("ANALYZE customers")
+        for spare in ("false", "true"):
+            monkeypatch.setenv("PGTRICKLE_SPARE_SOURCE", spare)
+            with Trickle(database18, spark=spark) as trickle:
+                if not trickle.status():
+                    trickle.create_stream_table("st", SUMS, refresh_mode="DIFFERENTIAL")
+                for _ in range(3):
+                    trickle.refresh_stream_table("st", full=True)
+                    assert differing(conn, "st", SUMS) == []
+                spent[spare] = min(each.server_cpu_ms or 0 for each in trickle.history("st", 3))
+                trickle.create_stream_table(f"auto_{spare}", SUMS, refresh_mode="AUTO")
+                conn.execute("UPDATE orders SET parts = parts + 1 WHERE id % 1000 = 1")
+                trickle.refresh_stream_table(f"auto_{spare}")
+                assert differing(conn, f"auto_{spare}", SUMS) == []
+                ways = {str(each.way).partition(" ")[2] for each in trickle.history(f"auto_{spare}")}
+                assert ways == {"on Spark" if spare == "true" else "by PostgreSQL"}
+        assert 0 < spent["true"] < 0.6 * spent["false"], spent

@@ -74,11 +74,12 @@ def lower_full(
     copies: Mapping[int, str] | None = None,
     *,
     in_one: bool = False,
+    spare: bool = False,
 ) -> Physical:
     """The physical plan of a full refresh; `merged` names the new state of an aggregate once landed, `copies` the
     tables that stand for some of the sources where the reader's transaction is. `in_one`: for PostgreSQL alone, a query
-    a stage."""
-    lowering = FullLowering(tree, facts, merged, copies or {}, in_one)
+    a stage. `spare`: what Spark can join and group by itself is read only, whatever that takes."""
+    lowering = FullLowering(tree, facts, merged, copies or {}, in_one, spare)
     core, steps = chain(tree)
     if isinstance(core, Stateful):
         number = lowering.land(core)
@@ -120,6 +121,7 @@ class FullLowering:
     merged: Callable[[int], str]
     copies: Mapping[int, str] = field(default_factory=dict)
     in_one: bool = False
+    spare: bool = False
     stages: list[Stage] = field(default_factory=list)
     landed: set[int] = field(default_factory=set)
 
@@ -157,16 +159,27 @@ class FullLowering:
                 LandAggregate(number, aggregate, self.flow(aggregate.input, group)[0], grouped=True)
                 for group in (plain, careful)
             )
+        elif (native := self._native_groups(number, aggregate, careful)) is not None:
+            self.stages.append(native)
+            return
         elif self._splits(aggregate.input):
             stage = LandAggregate(number, aggregate, self._grouped(aggregate, plain))
             again = LandAggregate(number, aggregate, self._grouped(aggregate, careful))
         else:
-            again = LandAggregate(number, aggregate, *self.to_land(aggregate.input, careful))
-            if is_native(again.input):  # what is not a finite number is PostgreSQL's, and carefully
-                self.stages.append(again)
-                return
-            stage = LandAggregate(number, aggregate, *self.to_land(aggregate.input, plain))
+            stage, again = (
+                LandAggregate(number, aggregate, *self.to_land(aggregate.input, group)) for group in (plain, careful)
+            )
         self.stages.append(stage if unusual(aggregate) is None else replace(stage, careful=again))
+
+    def _native_groups(self, number: int, aggregate: Aggregate, careful: tuple[Step, ...]) -> LandAggregate | None:
+        """The groups of rows that Spark has joined. Where tasks' queries could group their ranges of a table, Spark
+        groups only with `spare`, and only if nothing is left to PostgreSQL. What is not a finite number is
+        PostgreSQL's, and so carefully."""
+        splits = self._splits(aggregate.input)
+        if splits and not self.spare:
+            return None
+        rows, left = self.to_land(aggregate.input, careful)
+        return LandAggregate(number, aggregate, rows, left) if is_native(rows) and not (splits and left) else None
 
     def _splits(self, operator: Operator) -> bool:
         """Whether the rows are a join of tables, one of which tasks can share among them."""

@@ -1,4 +1,5 @@
-"""Which steps over rows that Spark has joined are Spark's own, and what they are in its SQL. Pure; for `spark_joins.py`.
+"""Which steps over rows that Spark has joined are Spark's own, and what they are in its SQL. Pure; used by
+`spark_joins.py`.
 
 As long as each expression of a step is on the list of `spark_sql.py`, Spark does it; what comes after that is sent to
 PostgreSQL. Groups are contributions, and added up where they land: that Spark takes for two what PostgreSQL groups as

@@ -5,7 +5,10 @@ From Arrow they go as CSV: an unquoted empty field is NULL, a quoted one is empt
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import pyarrow as pa
+from psycopg.abc import Buffer
 from pyarrow import csv
 
 from pgtrickle.db import Connection, statement
@@ -14,6 +17,8 @@ from pgtrickle.postgres.wire import send
 from pgtrickle.query.analyse.scratch_view import INTERVALS
 
 _CHUNK = 50_000
+_SENT = 1 << 16
+"""Bytes that go at once from one session to the other."""
 _COLUMNS = f"""
 SELECT a.attname, {INTERVALS}
 FROM pg_catalog.pg_attribute AS a JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid
@@ -43,8 +48,20 @@ def pipe(source: Connection, query: str, target: Connection, table: str) -> None
         out_cursor.copy(statement(f"COPY ({_readable(query, target, table)}) TO STDOUT")) as outgoing,
         in_cursor.copy(statement(f"COPY {table} FROM STDIN")) as incoming,
     ):
-        for block in outgoing:
+        for block in _together(outgoing):
             incoming.write(block)
+
+
+def _together(rows: Iterable[Buffer]) -> Iterator[bytes]:
+    """A row comes as one message, and writing each by itself takes longer than reading it."""
+    waiting, size = list[Buffer](), 0
+    for row in rows:
+        waiting.append(row)
+        size += len(row)
+        if size >= _SENT:
+            yield b"".join(waiting)
+            waiting, size = [], 0
+    yield b"".join(waiting)
 
 
 def _readable(query: str, target: Connection, table: str) -> str:

@@ -24,14 +24,21 @@ SMALL_ROWS = 200_000
 
 
 def plan_full(
-    prepared: Prepared, facts: TableFactsMap, upstream: Upstream = AS_THEY_ARE, *, in_one: bool = False
+    prepared: Prepared,
+    facts: TableFactsMap,
+    upstream: Upstream = AS_THEY_ARE,
+    *,
+    in_one: bool = False,
+    spare: bool = False,
 ) -> Physical:
     """The plan of a full refresh; a query without a tree is evaluated whole by PostgreSQL. `in_one`: each stage is one
-    query."""
+    query. `spare`: PostgreSQL's CPU is what is scarce."""
     if prepared.compiled.tree is None:
         return whole_query(whole_sql(prepared, upstream.query), result_columns(prepared), upstream.place)
     states = prepared.states
-    return lower_full(prepared.tree, facts, lambda number: states[number].name, upstream.copies, in_one=in_one)
+    return lower_full(
+        prepared.tree, facts, lambda number: states[number].name, upstream.copies, in_one=in_one, spare=spare
+    )
 
 
 def plan_delta(

@@ -423,7 +423,8 @@ class TableRefresh(RefreshRecord):
         try:
             if whole:
                 facts = facts if choice.way.on_postgres else replace(facts, tasks=self._tasks())
-                physical = plan_full(prepared, facts, upstream, in_one=choice.way.on_postgres)
+                spare = self.owner.settings.spare_source
+                physical = plan_full(prepared, facts, upstream, in_one=choice.way.on_postgres, spare=spare)
             else:
                 physical = plan_delta(prepared, facts, window, changed, self.scratch)
         except Inseparable as error:
