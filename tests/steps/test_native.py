@@ -26,7 +26,6 @@ NATIVE = BY_TASKS | {
     "joins/left_of_left_joined_pair",
     "joins/left_self",
     "joins/null_keys",
-    "joins/null_safe_keys",
     "joins/partner_replaced_in_one_window",
     "joins/right",
     "joins/self_join_of_duplicates",
