@@ -310,10 +310,11 @@ class FullLowering:
         self, node: LeftJoin | Match, columns: tuple[Column, ...], steps: tuple[Step, ...]
     ) -> tuple[Flow, tuple[Step, ...]]:
         """By PostgreSQL if tasks can share a table of the left side, which costs less than to move both sides. If not,
-        one query does it all, or Spark, if it can, where its tasks are faster together."""
+        one query does it all, or Spark, if it can: with `spare`, or where its tasks are faster together."""
         if self._splits(node):
             return self._asked(node, columns, steps), ()
-        if not prefers_tasks(self.facts, (below for below in walk(node) if isinstance(below, Scan))):
+        scans = (below for below in walk(node) if isinstance(below, Scan))
+        if not self.spare and not prefers_tasks(self.facts, scans):
             return self._asked(node, columns, steps, " in one query"), ()
         try:
             pairs = pairing(node.condition, node.equalities, (*node.left.columns, *node.right.columns))

@@ -34,12 +34,11 @@ class TableFacts:
 
 @dataclass(frozen=True, slots=True)
 class TableFactsMap:
-    """All sources, by oid, and the number of changes of each in the window. `tasks`: those of Spark's that run at once;
-    any number, where the server is to be spared."""
+    """All sources, by oid, the number of changes of each in the window, and how many tasks of Spark's run at once."""
 
     tables: Mapping[int, TableFacts]
     changes: Mapping[int, int] = field(default_factory=dict)
-    tasks: float = 1.0
+    tasks: int = 1
 
     def rows(self, oid: int) -> float:
         """Rows of a table, at least one; one for a table that was not asked about."""

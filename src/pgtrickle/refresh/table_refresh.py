@@ -11,7 +11,6 @@ What comes before and after, locks and further attempts, is in `loop.py`. Used i
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -555,12 +554,10 @@ class TableRefresh(RefreshRecord):
             prepared, self.connections, evaluator, window, self.scratch, whole, most, late, upstream.copies
         )
 
-    def _tasks(self) -> float:
-        """How many tasks of Spark's run at once, or any number where the server is to be spared."""
+    def _tasks(self) -> int:
+        """How many tasks of Spark's run at once."""
         from pgtrickle.spark.parallelism import tasks_at_once
 
-        if self.owner.settings.spare_source:
-            return math.inf
         with self.working.apart():
             return tasks_at_once(self.owner.session())
 
