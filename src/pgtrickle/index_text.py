@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from psycopg import sql
 
 from pgtrickle.errors import UsageError
-from pgtrickle.model import quote
+from pgtrickle.model import folded, quote
 
 BTREE: Final = "btree"
 _TOKEN: Final = re.compile(r'\s*(?:"(?P<quoted>(?:[^"\0]|"")+)"|(?P<plain>[^\W\d][\w$]*)|(?P<mark>[(),.]))\s*')
@@ -134,7 +134,7 @@ class _Reader:
             if found["quoted"] is not None:
                 self.tokens.append(("name", found["quoted"].replace('""', '"')))
             elif found["plain"] is not None:
-                self.tokens.append(("word", found["plain"].lower()))
+                self.tokens.append(("word", folded(found["plain"])))
             else:
                 self.tokens.append(("mark", found["mark"]))
             place = found.end()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import string
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +13,14 @@ STREAM_TABLE_COMMENT: Final = "Stream table of pgtrickle: it follows a query, an
 """What psql shows of a stream table to whoever does not know what it is, unless its owner says something else."""
 FIRST_USER_OID: Final = 16384
 """Objects with smaller oids came with the server."""
+
+
+_TO_SMALL: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+
+
+def folded(name: str) -> str:
+    """A name that is not quoted, as PostgreSQL reads it in UTF-8: only the letters of ASCII become small."""
+    return name.translate(_TO_SMALL)
 
 
 def quote(name: str) -> str:

@@ -22,8 +22,9 @@ _MOST_APART_S: Final = 1.0
 _STARTED: Final = 19
 """The place of the start among what `stat` tells after the command."""
 _MAY_READ: Final = (
-    "pg_catalog.pg_has_role('pg_read_server_files', 'USAGE') AND pg_catalog.has_function_privilege("
-    "'pg_catalog.pg_read_file(text, bigint, bigint, boolean)', 'EXECUTE')"
+    "pg_catalog.pg_has_role('pg_read_server_files', 'USAGE') AND coalesce(pg_catalog.has_function_privilege("
+    "pg_catalog.to_regprocedure('pg_catalog.pg_read_file(text, bigint, bigint, boolean)')::pg_catalog.oid,"
+    " 'EXECUTE'), false)"
 )
 UNKNOWN: Final = "NULL::pg_catalog.float8"
 
@@ -47,9 +48,9 @@ class Backends:
     def of(cls, found: Sequence[Sequence[object]]) -> Backends:
         """Those of the rows that `question` gave."""
         pids = tuple(int(str(pid)) for pid, _, _ in found)
-        if all(_runs_here(int(str(pid)), float(str(started))) for pid, started, _ in found):
+        if pids and all(_runs_here(int(str(pid)), float(str(started))) for pid, started, _ in found):
             return cls(pids, Told.BY_KERNEL)
-        return cls(pids, Told.BY_SERVER if all(may_read for _, _, may_read in found) else Told.BY_NOBODY)
+        return cls(pids, Told.BY_SERVER if pids and all(may_read for _, _, may_read in found) else Told.BY_NOBODY)
 
     def here_ms(self) -> float | None:
         """Milliseconds by the kernel, if it is the one that tells."""

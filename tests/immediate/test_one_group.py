@@ -21,12 +21,15 @@ QUERIES = {
     "totals": "SELECT k, count(*) AS n, sum(v) AS total, avg(v) AS mean FROM l GROUP BY k",
     "mosts": "SELECT k, max(v) AS most, min(v) AS least FROM l GROUP BY k",
     "large": "SELECT k, sum(v) AS total FROM l GROUP BY k HAVING count(*) > 2",
+    "shares": "SELECT k, 100 / sum(v) AS share FROM l GROUP BY k HAVING sum(v) <> 0",
 }
 STEPS = (
     "INSERT INTO l VALUES (10, 1, 5)",
     "INSERT INTO l VALUES (11, NULL, NULL), (12, NULL, 3)",
     "UPDATE l SET v = v + 1 WHERE k = 1",
     "UPDATE l SET v = NULL WHERE id = 12",
+    "UPDATE l SET v = 0 WHERE k = 6",
+    "UPDATE l SET v = 1 WHERE k = 6",
     "UPDATE l SET k = 2 WHERE id = 10",
     "UPDATE l SET note = 'other' WHERE k = 2",
     "UPDATE l SET v = v WHERE k = 2",
@@ -78,6 +81,21 @@ def test_a_row_that_stays_is_updated_in_place(groups: Told) -> None:
 
 def test_each_step_is_right(groups: Told) -> None:
     groups.write(*STEPS)
+
+
+def test_rows_doubled_by_hand_are_told(groups: Told) -> None:
+    groups.run("INSERT INTO totals SELECT * FROM totals WHERE k = 1")
+    with pytest.raises(psycopg.Error, match="PT330"):
+        groups.run("UPDATE l SET v = v + 1 WHERE id = 1")
+
+
+def test_a_transaction_that_began_before_can_be_tried_again(groups: Told) -> None:
+    with db.open_session(groups.dsn, autocommit=False) as old:
+        old.isolation_level = IsolationLevel.REPEATABLE_READ
+        old.execute("SELECT count(*) FROM pg_class")
+        groups.create("later", "SELECT k, count(*) AS n FROM l GROUP BY k")
+        with pytest.raises(psycopg.errors.SerializationFailure):
+            old.execute("INSERT INTO l VALUES (60, 1, 1) ON CONFLICT (id) DO UPDATE SET v = 2")
 
 
 def test_what_is_over_it_follows(groups: Told) -> None:

@@ -36,8 +36,6 @@ CREATE VIEW rich AS SELECT n.who, t.total FROM north n JOIN totals t ON t.custom
 CREATE VIEW outer_view AS SELECT c.id, o.note FROM customers c LEFT JOIN orders o ON o.customer = c.id;
 CREATE VIEW ranked AS SELECT id, rank() OVER (ORDER BY body) AS place FROM notes;
 CREATE VIEW placed AS SELECT id, ctid AS place FROM notes;
-CREATE TABLE inherited (id int);
-CREATE TABLE heir () INHERITS (inherited);
 CREATE MATERIALIZED VIEW frozen AS SELECT id FROM customers;
 CREATE FUNCTION plus_one(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT $1 + 1';
 CREATE FUNCTION any_moment(int) RETURNS int LANGUAGE sql AS 'SELECT $1';

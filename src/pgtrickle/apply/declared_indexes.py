@@ -99,6 +99,8 @@ def _try(connection: Connection, index: Index) -> None:
     try:
         with connection.transaction():
             connection.execute(index.statement(sql.SQL(_COPY)))
+    except psycopg.OperationalError:  # a full disk, a shutdown: not what was asked for
+        raise
     except psycopg.Error as error:
         raise UsageError(
             f"there cannot be the index {index}: {error.diag.message_primary}",

@@ -10,7 +10,7 @@ import psycopg
 
 from pgtrickle.db import caller, schemas_of
 from pgtrickle.errors import UsageError
-from pgtrickle.model import quote
+from pgtrickle.model import folded, quote
 
 _PART = re.compile(r'\s*(?:"(?P<quoted>(?:[^"]|"")+)"|(?P<plain>[^\W\d][\w$]*))\s*')
 _LONGEST = 63
@@ -36,7 +36,7 @@ def parse_name(text: str) -> Name:
         if part is None:
             raise _wrong(text)
         quoted, plain = part["quoted"], part["plain"]
-        parts.append(quoted.replace('""', '"') if quoted is not None else plain.lower())
+        parts.append(quoted.replace('""', '"') if quoted is not None else folded(plain))
         place = part.end()
         if place == len(text):
             break
@@ -66,7 +66,7 @@ def parse_columns(text: str) -> tuple[str, ...]:
                 f"{text!r} is not a list of columns", code="PT018", hint="write region, day, or none to have no key"
             )
         quoted = part["quoted"]
-        columns.append(quoted.replace('""', '"') if quoted is not None else part["plain"].lower())
+        columns.append(quoted.replace('""', '"') if quoted is not None else folded(part["plain"]))
         place = part.end()
     return tuple(columns)
 

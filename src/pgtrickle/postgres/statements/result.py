@@ -106,12 +106,12 @@ def apply_at_once(
 
 @dataclass(frozen=True, slots=True)
 class OneRow:
-    """Statements that delete, update or insert a row, and why one that was to be there may not be."""
+    """Statements that delete, update or insert a row, and why there may be none or several and not one."""
 
     delete: str
     update: str
     insert: str
-    missing: Problem
+    unlike_one: Problem
 
 
 def one_row(storage: Storage, columns: tuple[Column, ...], old: str, new: str) -> OneRow:
@@ -131,7 +131,7 @@ def one_row(storage: Storage, columns: tuple[Column, ...], old: str, new: str) -
         f"DELETE FROM ONLY {storage.qualified} AS t USING {old} AS g WHERE {is_it}",
         f"UPDATE ONLY {storage.qualified} AS t SET {values} FROM {old} AS g, {new} AS a WHERE {is_it}",
         f"INSERT INTO {storage.qualified} ({into}) SELECT {came} FROM {new} AS a",
-        delta.missing("deleted from"),
+        delta.missing("updated in or deleted from"),
     )
 
 

@@ -60,7 +60,8 @@ class _Reader:
         constants = (self._numbers[ref] for ref, key in keys.items() if key and key.kind == "CONST")
         self._constants = self._asked.union(constants)
         self._equal = {self._image(key): self._numbers[ref] for ref, key in keys.items() if key is not None}
-        self._definite = len(self._equal) == len(listed)
+        outer = any(key is not None and key.kind == "VAR" and key.number("varlevelsup") > 0 for key in keys.values())
+        self._definite = len(self._equal) == len(listed) and not outer
 
     def grouped(self) -> Grouped:
         having = self._query.node("havingQual")

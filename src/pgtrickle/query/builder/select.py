@@ -107,6 +107,7 @@ class Selects:
 
     def _apart(self, node: exp.Select, below: Below) -> BuiltQuery:
         """The groups, and then what reads them, as if they were in its FROM."""
+        self._limits.bounds(node)  # refused, if its first rows are not definite: what reads the groups has no FROM
         names = below.scope.names
         own = {
             name

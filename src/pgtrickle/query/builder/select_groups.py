@@ -87,6 +87,8 @@ class SelectGroups:
         Without GROUP BY there is a group over no rows too. There is none in the aggregate where `sought` keys are NULL.
         """
         every = domain.use(self._context.factory).operator
+        if len(every.columns) != len(aggregate.keys):
+            raise self._context.refuse(gaps.SUBQUERY, "a key of GROUP BY that asks a query further out")
         aggregate = scalar_subquery.counted(self._context.factory, aggregate)
         keys = [
             Key(key, column_node(column.name), True, key not in sought, column.type.has_one_look)

@@ -52,9 +52,11 @@ def _is_limited(select: exp.Select, calls: Calls) -> bool:
 
 
 def _ordered(select: exp.Select) -> tuple[str, list[str], exp.Select] | None:
-    """The subquery that is all of a FROM, if it is in an order: its alias, the names that this gives, and itself."""
-    from_ = select.args.get("from_")
-    item = None if from_ is None or select.args.get("joins") else from_.this
+    """The subquery that is all of a FROM, if it is in an order: its alias, the names that this gives, and itself.
+    PostgreSQL may join it with a query in WHERE, and then its rows come in another order."""
+    from_, where = select.args.get("from_"), select.args.get("where")
+    asks = where is not None and where.find(exp.Query) is not None
+    item = None if from_ is None or select.args.get("joins") or asks else from_.this
     if not isinstance(item, exp.Subquery | exp.Table) or item.args.get("joins") or not item.alias_or_name:
         return None
     holder: exp.Expr | None = item

@@ -34,7 +34,7 @@ def mark(query: exp.Expr, found: Sequence[Grouped], calls: Calls) -> None:
             raise UnknownKeyError("which of its grouping sets is which cannot be told")
         left.remove(fitting[0])
         if not fitting[0].definite:
-            raise UnknownKeyError("two are the same expression, or one of constants is part of another")
+            raise UnknownKeyError("two are the same, one of constants is part of another, or one is of a query around")
         _Marker(select, fitting[0], calls).mark()
 
 
@@ -75,6 +75,7 @@ class _Marker:
         self._calls = calls
         self._texts: dict[str, set[int]] = {}
         self._asked: set[str] = set()  # keys that are none within an expression
+        self._is_split = False
 
     def mark(self) -> None:
         select, grouped = self._select, self._grouped
@@ -84,6 +85,7 @@ class _Marker:
                 self._texts.setdefault(_text(key), set()).add(number)
             elif key.find(exp.Query, exp.Column) is not None:
                 self._asked.add(_text(key))
+        self._is_split = self._does_more()
         ordered = sorted_by(select)
         for part, above in zip(
             [*(part.unalias() for part in select.expressions), *ordered],
@@ -95,12 +97,31 @@ class _Marker:
             self._above(select.args["having"].this, grouped.having)
             self._require_nulled(select.args["having"].this, grouped.having.key)
 
+    def _does_more(self) -> bool:
+        """Whether something is done over the groups, apart from them, where what were keys are columns: first rows,
+        DISTINCT, a query that is no key."""
+        args = self._select.args
+        if any(args.get(clause) is not None for clause in ("limit", "offset", "distinct")):
+            return True
+        above = [*self._select.expressions, *filter(None, (args.get("having"), args.get("order")))]
+        return any(not self._is_in_key(query) for part in above for query in part.find_all(exp.Query))
+
+    def _is_in_key(self, query: exp.Expr) -> bool:
+        node: exp.Expr | None = query
+        while node is not None and node is not self._select:
+            if _text(node) in self._asked:
+                return True
+            node = node.parent
+        return False
+
     def _above(self, part: exp.Expr, above: Above) -> None:
         if above.key is not None:
             _set(sublinks.bare(part) if not isinstance(part, exp.Subquery) else part, above.key)
             return
         for order in named_windows.orders(part):
             self._order(order)
+        if self._is_split and any(_text(node) in self._asked for node in self._own(part)):
+            raise UnknownKeyError("a subquery that is a key is asked again within an expression, apart from its groups")
         self._name(part, above)
         places = [(node, self._texts[_text(node)]) for node in self._keys_in(part)]
         found = [(node, numbers & set(above.within)) for node, numbers in places]

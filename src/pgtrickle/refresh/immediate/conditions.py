@@ -52,7 +52,12 @@ def looked_at(subject: Subject, captured: Captured) -> list[str]:
             f"    FROM pg_class, {counted} AS c WHERE oid = {subject.relid};",
         ]
     renamed = ["EXCEPTION WHEN undefined_column THEN", "  all_again := true;", "END;"]
-    return ["BEGIN", *routine.indented([*lines, "END IF;"]), *renamed]
+    return ["BEGIN", *routine.indented([*lines, "END IF;", *if_too_old(subject)]), *renamed]
+
+
+def if_too_old(subject: Subject) -> list[str]:
+    """After a row was read that is there since the table came into the mode."""
+    return ["IF NOT FOUND THEN", f"  {routine.fail(TOO_OLD, subject.name)}", "END IF;"]
 
 
 def locked(subject: Subject) -> list[str]:

@@ -32,8 +32,8 @@ from pgtrickle.refresh.immediate.conditions import (
     ALTERED,
     BUSY,
     MOVED,
-    TOO_OLD,
     UNBALANCED,
+    if_too_old,
     locked,
     looked_at,
     read_by,
@@ -167,18 +167,14 @@ def _turns(subject: Subject, slots: str | None) -> list[str]:
 
 def _take(subject: Subject) -> list[str]:
     """Takes the turn `this`."""
-    return [f"UPDATE {subject.names.turn} SET turn = turn + 1 WHERE slot = this;", *_if_too_old(subject)]
+    return [f"UPDATE {subject.names.turn} SET turn = turn + 1 WHERE slot = this;", *if_too_old(subject)]
 
 
 def _turn(subject: Subject) -> list[str]:
     """Takes all turns."""
     ordered = f"PERFORM FROM {subject.names.turn} ORDER BY slot FOR UPDATE;"
     update = f"UPDATE {subject.names.turn} SET turn = turn + 1;"
-    return [*([ordered] if subject.slots > 1 else []), update, *_if_too_old(subject)]
-
-
-def _if_too_old(subject: Subject) -> list[str]:
-    return ["IF NOT FOUND THEN", f"  {routine.fail(TOO_OLD, subject.name)}", "END IF;"]
+    return [*([ordered] if subject.slots > 1 else []), update, *if_too_old(subject)]
 
 
 def apply(subject: Subject, script: tuple[Script, Script], slots: str | None) -> Function:

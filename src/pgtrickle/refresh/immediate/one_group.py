@@ -64,8 +64,10 @@ def of_plan(prepared: Prepared, physical: Physical, names: PartNames) -> OneGrou
     old, new = (f"(SELECT {sql.fields(each, columns)})" for each in ("old_row", "new_row"))
 
     def shown(*, was: bool) -> str:
+        """MATERIALIZED: the group is of constants, and PostgreSQL would compute `sum(a) / sum(b)` while it plans, also
+        where HAVING keeps the group out."""
         output = sql.output_of(aggregate, "merged_group", old=was)
-        return f"WITH {state.output(part)} AS ({output}) SELECT * FROM ({read.sql}) AS result"
+        return f"WITH {state.output(part)} AS MATERIALIZED ({output}) SELECT * FROM ({read.sql}) AS result"
 
     return OneGroup(
         sql.alone(aggregate, run_steps(read_sql(landed.input), landed.steps), kept.hashable),
@@ -84,7 +86,10 @@ def _record(name: str, columns: Sequence[Column]) -> str:
 def body(group: OneGroup, turn: Sequence[str], about: str) -> list[str]:
     """Lines that do it and return, if no group is concerned, or one that is there and stays. `turn` takes the turn
     `this`."""
-    missing = _if("NOT FOUND", [routine.fail(group.rows.missing, about)])
+    missing = [
+        "GET DIAGNOSTICS how_many = ROW_COUNT;",
+        *_if("how_many <> 1", [routine.fail(group.rows.unlike_one, about)]),
+    ]
     maintain = [
         f"{group.old_row} INTO old_row;",
         "was_there := FOUND;",
