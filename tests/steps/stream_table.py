@@ -87,6 +87,22 @@ class OnTable:
         self.connection.close()
 
 
+class AtOnce(OnTable):
+    """A stream table that is created by plain SQL, since its tables are empty yet, and refreshed by Spark."""
+
+    created_on_spark = False
+
+    def setup(self, file: StepFile) -> None:
+        super().setup(file)
+        assert self.trickle is not None
+        self.trickle._refresher.without_spark = False
+
+    def refresh_in_full(self) -> None:
+        assert self.trickle is not None
+        result = self.trickle.refresh_stream_table("stream", full=True)
+        assert result.action == "FULL", result
+
+
 class OnWriters:
     """A stream table of the view in IMMEDIATE mode: after each statement it must be what the query says."""
 

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.steps.native import force, spending_little
-from tests.steps.parser import StepFile, read
+from tests.steps.parser import read
 from tests.steps.runner import name, paths, run, run_at_once
-from tests.steps.stream_table import OnTable
+from tests.steps.stream_table import AtOnce, OnTable
 
 BY_TASKS = {
     "aggregates/sum_over_a_join",
@@ -40,22 +40,6 @@ def test_by_tasks(path: Path, database_of_steps: str, spark: SparkSession, monke
     found = force(monkeypatch)
     run(read(path), OnTable(database_of_steps, spark), undo_at_once=True)
     assert found
-
-
-class AtOnce(OnTable):
-    """A stream table that is created by plain SQL, since its tables are empty yet, and refreshed by Spark."""
-
-    created_on_spark = False
-
-    def setup(self, file: StepFile) -> None:
-        super().setup(file)
-        assert self.trickle is not None
-        self.trickle._refresher.without_spark = False
-
-    def refresh_in_full(self) -> None:
-        assert self.trickle is not None
-        result = self.trickle.refresh_stream_table("stream", full=True)
-        assert result.action == "FULL", result
 
 
 @pytest.fixture

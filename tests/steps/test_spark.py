@@ -16,8 +16,8 @@ from pgtrickle.physical import lower_delta, table_facts
 from pgtrickle.refresh import plan
 from tests.conftest import fresh_database
 from tests.steps.parser import read
-from tests.steps.runner import name, paths, run
-from tests.steps.stream_table import OnTable
+from tests.steps.runner import name, paths, run, run_at_once
+from tests.steps.stream_table import AtOnce, OnTable
 from tests.steps.test_sql import JOINS, USED_OFTEN
 
 
@@ -30,23 +30,6 @@ def tell(path: Path, dsn: str, spark: SparkSession) -> None:
 def database16_of_steps(server16: embedded.Server) -> Iterator[str]:
     with fresh_database(server16) as dsn:
         yield dsn
-
-
-@pytest.mark.parametrize("path", paths(), ids=name)
-def test_short_path(path: Path, database_of_steps: str, spark: SparkSession) -> None:
-    tell(path, database_of_steps, spark)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("path", paths(), ids=name)
-def test_each_step_undone(path: Path, database_of_steps: str, spark: SparkSession) -> None:
-    run(read(path), OnTable(database_of_steps, spark))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("path", paths()[::5], ids=name)
-def test_short_path_on_16(path: Path, database16_of_steps: str, spark: SparkSession) -> None:
-    run(read(path), OnTable(database16_of_steps, spark))
 
 
 DISTRIBUTED = {
@@ -71,6 +54,32 @@ DISTRIBUTED = {
     "windows/over_aggregates",
     "windows/used_twice",
 }
+STEP_BY_STEP = [path for place, path in enumerate(paths()) if place % 4 == 0 or name(path) in DISTRIBUTED]
+
+
+@pytest.mark.parametrize("path", STEP_BY_STEP, ids=name)
+def test_short_path(path: Path, database_of_steps: str, spark: SparkSession) -> None:
+    tell(path, database_of_steps, spark)
+
+
+@pytest.mark.parametrize("path", [path for path in paths() if path not in STEP_BY_STEP], ids=name)
+def test_short_path_at_once(path: Path, database_of_steps: str, spark: SparkSession) -> None:
+    """All steps in one window, all in full, and all undone in one; step by step they are told by plain SQL
+    (`test_sql.py`), which evaluates the same plans, and in a long run."""
+    backend = AtOnce(database_of_steps, spark)
+    run_at_once(read(path), backend, between=backend.refresh_in_full)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("path", paths(), ids=name)
+def test_each_step_undone(path: Path, database_of_steps: str, spark: SparkSession) -> None:
+    run(read(path), OnTable(database_of_steps, spark))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("path", paths()[::5], ids=name)
+def test_short_path_on_16(path: Path, database16_of_steps: str, spark: SparkSession) -> None:
+    run(read(path), OnTable(database16_of_steps, spark))
 
 
 @pytest.mark.parametrize("path", [path for path in paths() if name(path) in DISTRIBUTED], ids=name)
