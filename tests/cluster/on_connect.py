@@ -86,6 +86,7 @@ def test_a_session_that_is_handed_over_stays_as_it_is(database18: str, spark: Sp
         given.stop()
 
 
+@pytest.mark.filterwarnings("ignore:.RETRIES_EXCEEDED.:UserWarning")  # pyspark's own word on it
 def test_a_server_that_was_started_again_is_found(database18: str, spark: SparkSession) -> None:
     """The session that we had went with it: the refresh in between fails by a code, the next one has another session.
     (The last test: the server of the others has gone afterwards.)"""

@@ -129,8 +129,16 @@ class Field:
         self.service.signal(signal.SIGCONT)
 
     def one(self, query: str) -> int:
-        with db.open_session(self.server.dsn) as conn:
-            return int(str(db.scalar(conn, query)))
+        """Asked again while the server comes back."""
+        until = time.monotonic() + 60
+        while True:
+            try:
+                with db.open_session(self.server.dsn) as conn:
+                    return int(str(db.scalar(conn, query)))
+            except (ServerError, psycopg.OperationalError):
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.1)
 
     def await_refresh(self) -> None:
         """Wait until the service is at work again: a kill while it starts hits no refresh."""

@@ -208,7 +208,7 @@ def test_the_right_to_replicate(conn: Connection) -> None:
     conn.execute("DROP ROLE IF EXISTS rds_replication; CREATE ROLE rds_replication")
     conn.execute(
         "GRANT USAGE ON SCHEMA pgtrickle, pgtrickle_internal TO plain_reader;"
-        "GRANT SELECT ON ALL TABLES IN SCHEMA pgtrickle TO plain_reader"
+        "GRANT SELECT ON ALL TABLES IN SCHEMA pgtrickle, pgtrickle_internal TO plain_reader"
     )
     try:
         conn.execute("SET ROLE plain_reader")

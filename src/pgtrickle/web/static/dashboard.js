@@ -593,7 +593,7 @@ function costs(found) {
     h("dl", { class: "facts" },
       fact("changes that wait for it", changes === null ? "many, or not known" : number(changes)),
       Object.entries(chosen?.expected || {}).map(([way, ms]) => fact(`expected of ${way}`, millis(ms)))),
-    real.length > 0 && [h("h3", {}, "What the last ones really cost"), h("table", { class: "tight" }, heads(["action", ">changes", ">expected", ">took", ">server CPU"]), h("tbody", {}, real.map((each) => h("tr", {},
+    real.length > 0 && [h("h3", {}, "What the last ones really cost"), h("table", { class: "tight costs" }, heads(["action", ">changes", ">expected", ">took", ">server CPU"]), h("tbody", {}, real.map((each) => h("tr", {},
       h("td", {}, each.way || each.action), h("td", { class: "num" }, each.action === "DIFFERENTIAL" ? number(each.changes_read) : "–"),
       h("td", { class: "num" }, each.expected?.[each.way] === undefined ? "–" : millis(each.expected[each.way])), h("td", { class: "num" }, millis(each.took_ms ?? each.duration_ms)),
       h("td", { class: "num", title: "that PostgreSQL spent on it, without parallel workers" }, each.server_cpu_ms === null ? "–" : millis(each.server_cpu_ms))))))],
