@@ -85,8 +85,9 @@ def test_each_step_is_right(groups: Told) -> None:
 
 def test_rows_doubled_by_hand_are_told(groups: Told) -> None:
     groups.run("INSERT INTO totals SELECT * FROM totals WHERE k = 1")
-    with pytest.raises(psycopg.Error, match="PT330"):
+    with pytest.raises(psycopg.Error) as caught:
         groups.run("UPDATE l SET v = v + 1 WHERE id = 1")
+    assert caught.value.sqlstate == "PT330"
 
 
 def test_a_transaction_that_began_before_can_be_tried_again(groups: Told) -> None:
