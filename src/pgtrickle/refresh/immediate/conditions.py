@@ -50,9 +50,10 @@ def looked_at(subject: Subject, captured: Captured) -> list[str]:
             f"  SELECT NOT ({captured.intact}), relowner = {subject.owner}, relhastriggers, {how_many}",
             "    INTO all_again, is_ours, has_triggers, rows",
             f"    FROM pg_class, {counted} AS c WHERE oid = {subject.relid};",
+            *routine.indented(if_too_old(subject)),
         ]
     renamed = ["EXCEPTION WHEN undefined_column THEN", "  all_again := true;", "END;"]
-    return ["BEGIN", *routine.indented([*lines, "END IF;", *if_too_old(subject)]), *renamed]
+    return ["BEGIN", *routine.indented([*lines, "END IF;"]), *renamed]
 
 
 def if_too_old(subject: Subject) -> list[str]:
