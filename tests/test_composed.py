@@ -35,6 +35,7 @@ REVIEWED = {
     ("embedded.py", "text.replace"): _QUOTED,
     ("index_text.py", "found['quoted'].replace"): _QUOTED,
     ("model.py", "name.replace"): _QUOTED,
+    ("model.py", "name.translate"): "one name, whose letters become small",
     ("postgres/routine.py", "text.replace"): _QUOTED,
     ("postgres/routine.py", "text.replace('\\\\', '\\\\\\\\').replace"): _QUOTED,
     ("postgres/wire.py", "name.replace"): _QUOTED,
